@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work queue entries: what a kernel writes into the send queue and the NIC fetches from it.
+// A WQE is a run of 16-byte segments in units of 64 bytes (WQE basic blocks): control, then by opcode.
+// Source: ConnectX Programmer's Reference Manual, "Work Queue Entry Format"; checked against infiniband/mlx5dv.h.
+#pragma once
+
+#include <gda/formats/bits.h>
+
+namespace gda {
+namespace prm {
+
+enum wqe_sizes {
+    WQE_BASIC_BLOCK_BYTES = 64,
+    WQE_SEGMENT_BYTES = 16,
+    WQE_MAX_SEGMENTS = 63,  // the six bits of ds
+};
+
+enum wqe_opcode {
+    MLX5_OPCODE_NOP = 0x00,
+    MLX5_OPCODE_SEND_INVAL = 0x01,
+    MLX5_OPCODE_RDMA_WRITE = 0x08,
+    MLX5_OPCODE_RDMA_WRITE_IMM = 0x09,
+    MLX5_OPCODE_SEND = 0x0a,
+    MLX5_OPCODE_SEND_IMM = 0x0b,
+    MLX5_OPCODE_TSO = 0x0e,
+    MLX5_OPCODE_RDMA_READ = 0x10,
+    MLX5_OPCODE_ATOMIC_CS = 0x11,
+    MLX5_OPCODE_ATOMIC_FA = 0x12,
+    MLX5_OPCODE_ATOMIC_MASKED_CS = 0x14,
+    MLX5_OPCODE_ATOMIC_MASKED_FA = 0x15,
+    MLX5_OPCODE_UMR = 0x25,
+};
+
+// When the NIC writes a completion for this WQE.
+enum wqe_completion {
+    CE_ON_ERROR = 0x0,
+    CE_FIRST_ERROR = 0x1,
+    CE_ALWAYS = 0x2,
+};
+
+enum wqe_fence {
+    MLX5_FENCE_MODE_NONE = 0x0,
+    MLX5_FENCE_MODE_INITIATOR_SMALL = 0x1,
+    MLX5_FENCE_MODE_FENCE = 0x2,
+    MLX5_FENCE_MODE_STRONG_ORDERING = 0x3,
+    MLX5_FENCE_MODE_SMALL_AND_FENCE = 0x4,  // wait for earlier reads and atomics: IBV_SEND_FENCE
+};
+
+struct wqe_ctrl_seg_bits {
+    u8 opmod[0x8];
+    u8 wqe_index[0x10];  // producer index of this WQE's first basic block, modulo 2^16
+    u8 opcode[0x8];      // enum wqe_opcode
+
+    u8 qp_or_sq[0x18];  // the queue pair's number
+    u8 reserved_at_38[0x2];
+    u8 ds[0x6];  // length of the whole WQE in 16-byte segments
+
+    u8 signature[0x8];
+    u8 dci_stream_channel_id[0x10];
+    u8 fm[0x3];  // enum wqe_fence
+    u8 reserved_at_5b[0x1];
+    u8 ce[0x2];  // enum wqe_completion
+    u8 se[0x1];  // solicited event at the receiver
+    u8 reserved_at_5f[0x1];
+
+    u8 imm[0x20];  // immediate, invalidated key or UMR key, by opcode
+};
+
+// Where an RDMA write, read or atomic goes on the other side.
+struct wqe_raddr_seg_bits {
+    u8 raddr[0x40];
+    u8 rkey[0x20];
+    u8 reserved_at_60[0x20];
+};
+
+// One piece of local memory. A byte_count of zero means 2^31 bytes: an empty message has no data segment at all.
+struct wqe_data_seg_bits {
+    u8 reserved_at_0[0x1];  // is_inline of the inline form
+    u8 byte_count[0x1f];
+    u8 lkey[0x20];
+    u8 addr[0x40];
+};
+
+// Payload inside the WQE: this dword, then byte_count bytes, padded to 16.
+struct wqe_inline_seg_bits {
+    u8 is_inline[0x1];
+    u8 reserved_at_1[0x15];
+    u8 byte_count[0xa];
+};
+
+enum wqe_keys {
+    LKEY_END_OF_LIST = 0x100,  // ends the scatter list of a receive WQE
+};
+
+struct wqe_atomic_seg_bits {
+    u8 swap_add[0x40];
+    u8 compare[0x40];
+};
+
+// Links the entries of a shared receive queue.
+struct wqe_srq_next_seg_bits {
+    u8 reserved_at_0[0x10];
+    u8 next_wqe_index[0x10];
+    u8 signature[0x8];
+    u8 reserved_at_28[0x58];
+};
+
+}  // namespace prm
+}  // namespace gda

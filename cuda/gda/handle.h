@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device ABI: plain structs that the host fills in (gda/nic/handle.py) and kernels use. Offsets are asserted here
+// and read from this text by Python, so a struct member is one line `type name;` of a type in the table of
+// gda/formats/headers.py. A change of layout changes GDA_HANDLE_VERSION.
+#pragma once
+
+#include <gda/formats/status.h>
+#include <gda/target/types.h>
+
+enum { GDA_HANDLE_VERSION = 0x67646101 };  // "gda", 1
+
+// What a device function answers: see formats/status.h. Zero is success.
+typedef uint64_t gda_status;
+// The index after a message's last basic block: the message is complete when the queue's `done` has reached it.
+// With GDA_TICKET_FAILED set the put was refused and the low bits are a gda_status.
+typedef uint64_t gda_ticket;
+
+enum gda_qp_flags {
+    GDA_QP_RECORDLESS = 0x1,  // send_dbr_mode NO_DBR_EXT: no doorbell record, the page's other register
+    GDA_QP_OWNED = 0x2,       // one thread owns the queue: no atomics
+    GDA_QP_GPU_SCOPE = 0x4,   // rings, record and payload all lie in GPU memory: gpu-scope fences are enough
+    GDA_QP_CONNECTED = 0x8,   // ready to send
+};
+
+enum gda_cq_flags {
+    GDA_CQ_COLLAPSED = 0x1,       // one entry, overwritten by each completion
+    GDA_CQ_IGNORE_OVERRUN = 0x2,  // the NIC does not read the consumer index: it need not be written
+};
+
+enum gda_mr_flags {
+    GDA_MR_GPU = 0x1,  // the bytes lie in GPU memory
+};
+
+// A registered memory region. Passed to kernels by value.
+struct gda_mr {
+    uint64_t addr;     // first byte, as the NIC and the kernel see it
+    uint64_t bytes;    // length
+    uint32_t lkey_be;  // keys as a WQE carries them
+    uint32_t rkey_be;
+    uint32_t flags;  // enum gda_mr_flags
+    uint32_t reserved;
+};
+
+// A completion queue. Written by the NIC (ring) and by whoever polls (record).
+struct gda_cq {
+    uint64_t ring;    // 64-byte entries
+    uint64_t record;  // cq_doorbell_record; the NIC reads consumer_index unless GDA_CQ_IGNORE_OVERRUN
+    uint32_t cqn;
+    uint32_t log_size;  // entries
+    uint32_t flags;     // enum gda_cq_flags
+    uint32_t reserved;
+};
+
+// A queue pair with its send completion queue. The first 128 bytes are constant while kernels run; the words that
+// threads contend for lie in lines of their own.
+struct gda_qp {
+    uint32_t version;   // GDA_HANDLE_VERSION
+    uint32_t flags;     // enum gda_qp_flags
+    uint64_t sq;        // send queue: 64-byte basic blocks; the NIC reads it
+    uint64_t doorbell;  // the 8-byte register in the UAR page; the NIC reads it
+    uint64_t record;    // send_counter word (not the record's start); the NIC reads it
+    uint32_t qpn;
+    uint32_t log_sq_size;        // basic blocks
+    uint64_t deadline_ns;        // how long a put waits for a free slot
+    uint64_t max_message_bytes;  // larger transfers are split
+    gda_cq cq;
+    uint8_t pad0[40];
+
+    uint64_t reserved;  // basic blocks handed out to writers; only grows
+    uint8_t pad1[56];
+
+    uint64_t ready;        // basic blocks written, in order, and told to the NIC or about to be
+    uint64_t done;         // basic blocks completed
+    gda_status error;      // first error, latched; zero while healthy
+    uint64_t cq_consumed;  // completions read (ring completion queue)
+    uint8_t pad2[32];
+};
+
+#define GDA_ASSERT_AT(type, member, offset) \
+    static_assert(GDA_OFFSETOF(type, member) == (offset), #type "." #member " moved: change GDA_HANDLE_VERSION")
+GDA_ASSERT_AT(gda_mr, lkey_be, 16);
+GDA_ASSERT_AT(gda_mr, flags, 24);
+GDA_ASSERT_AT(gda_cq, cqn, 16);
+GDA_ASSERT_AT(gda_qp, sq, 8);
+GDA_ASSERT_AT(gda_qp, record, 24);
+GDA_ASSERT_AT(gda_qp, deadline_ns, 40);
+GDA_ASSERT_AT(gda_qp, cq, 56);
+GDA_ASSERT_AT(gda_qp, reserved, 128);
+GDA_ASSERT_AT(gda_qp, ready, 192);
+GDA_ASSERT_AT(gda_qp, error, 208);
+static_assert(sizeof(gda_mr) == 32 && sizeof(gda_cq) == 32 && sizeof(gda_qp) == 256, "handle sizes are ABI");

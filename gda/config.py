@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every environment variable of the package, in one table, read when asked for. Nothing else reads os.environ.
+
+An empty value means unset.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gda.errors import ArgumentError
+
+__all__ = ["VARIABLES", "Variable", "cache_directory", "environment_with_preload", "get"]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable: name, default, allowed values (empty: any), and what it does."""
+
+    name: str
+    default: str
+    values: tuple[str, ...]
+    meaning: str
+
+
+VARIABLES = {
+    v.name: v
+    for v in (
+        Variable("GDA_NIC", "auto", ("auto", "real", "software"), "which NIC gda.open() takes"),
+        Variable("GDA_TARGET", "auto", ("auto", "host", "gpu"), "where gda.Kernel runs device code"),
+        Variable("GDA_CACHE", "", (), "directory of compiled device code; default: ~/.cache/gda"),
+        Variable("GDA_CXX", "", (), "C++ compiler for device code on the CPU; default: g++, c++ or clang++"),
+        Variable("GDA_CXXFLAGS", "", (), "more flags for that compiler, for example -fsanitize=address"),
+        Variable("GDA_SIM_LIBRARY", "", (), "another build of the software NIC to load, for example a sanitized one"),
+        Variable("GDA_SIM_DIRECTORY", "", (), "where software NICs of one host meet; default: /dev/shm/gda-sim-UID"),
+        Variable("GDA_SIM_DEBUG", "", ("", "1"), "the software NIC prints each command and ioctl"),
+    )
+}
+
+
+def get(name: str) -> str:
+    """Value of a variable of the table, or its default.
+
+    Raises ArgumentError for a value outside the allowed ones.
+    """
+    variable = VARIABLES[name]
+    value = os.environ.get(name, "") or variable.default
+    if variable.values and value not in variable.values:
+        raise ArgumentError(
+            f"environment variable {name}={value!r} is not one of {', '.join(filter(None, variable.values))}",
+            f"unset it for the default ({variable.default or 'off'}); it sets {variable.meaning}",
+        )
+    return value
+
+
+def cache_directory() -> Path:
+    """Directory for compiled device code; not created here."""
+    return Path(get("GDA_CACHE") or Path.home() / ".cache" / "gda")
+
+
+def environment_with_preload(libraries: Iterable[str]) -> dict[str, str]:
+    """Environment of a program that is to run with `libraries` in front of what LD_PRELOAD holds already."""
+    environment = dict(os.environ)
+    present = environment.get("LD_PRELOAD", "")
+    environment["LD_PRELOAD"] = ":".join([*libraries, *([present] if present else [])])
+    return environment

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every exception of the package: what failed with its values, what that means, what to try.
+
+Raised by all layers; imports nothing but the standard library, so any layer may use it.
+"""
+
+from __future__ import annotations
+
+import errno as _errno
+
+__all__ = [
+    "ArgumentError",
+    "ClosedError",
+    "CommandError",
+    "CompileError",
+    "CompletionError",
+    "CudaError",
+    "DeadlineError",
+    "DeviceStatusError",
+    "GdaError",
+    "HandleError",
+    "NotConnectedError",
+    "OutOfBoundsError",
+    "QueueFullError",
+    "UnavailableError",
+    "VerbsError",
+]
+
+
+class GdaError(Exception):
+    """Base of all errors of this package.
+
+    `advice` is the sentence that says what to try; it is part of str(error) when not empty.
+    """
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  try: {self.advice}" if self.advice else self.message
+
+
+class VerbsError(GdaError, OSError):
+    """A call into libibverbs or libmlx5 failed. Has `call` (as written in C) and `errno`."""
+
+    def __init__(self, call: str, errno: int, advice: str = "") -> None:
+        name = _errno.errorcode.get(errno, str(errno))
+        GdaError.__init__(self, f"{call} failed: {name} ({errno})", advice)
+        self.call = call
+        self.errno = errno
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, str]]:
+        return type(self), (self.call, int(self.errno or 0), self.advice)
+
+
+class CommandError(GdaError):
+    """The NIC's firmware refused a command. Has `command`, `status` and `syndrome`."""
+
+    def __init__(self, command: str, status: int, syndrome: int, meaning: str, advice: str = "") -> None:
+        super().__init__(f"command {command} refused: {meaning} (status 0x{status:x}, syndrome 0x{syndrome:x})", advice)
+        self.command = command
+        self.status = status
+        self.syndrome = syndrome
+        self.meaning = meaning
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, int, str, str]]:
+        return type(self), (self.command, self.status, self.syndrome, self.meaning, self.advice)
+
+
+class CudaError(GdaError):
+    """A call into the CUDA driver failed. Has `call` and `code` (CUresult)."""
+
+    def __init__(self, call: str, code: int, name: str, advice: str = "") -> None:
+        super().__init__(f"{call} failed: {name} ({code})", advice)
+        self.call = call
+        self.code = code
+        self.name = name
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, str, str]]:
+        return type(self), (self.call, self.code, self.name, self.advice)
+
+
+class UnavailableError(GdaError):
+    """Something this machine lacks: a library, a device, a compiler, a placement."""
+
+
+class ArgumentError(GdaError, ValueError):
+    """An argument was refused before anything happened."""
+
+
+class ClosedError(GdaError):
+    """The object, or one it stands on, has been closed."""
+
+
+class CompileError(GdaError):
+    """Device code did not compile. `log` holds the compiler's words, with the user's own line numbers."""
+
+    def __init__(self, message: str, log: str = "", advice: str = "") -> None:
+        super().__init__(f"{message}\n{log}" if log else message, advice)
+        self.log = log
+
+
+class DeviceStatusError(GdaError):
+    """A kernel reported a failure (formats/status.h). Has `status`, the 64-bit word."""
+
+    def __init__(self, message: str, status: int = 0, advice: str = "") -> None:
+        super().__init__(message, advice)
+        self.status = status
+
+
+class CompletionError(DeviceStatusError):
+    """The NIC answered a work request with an error completion.
+
+    Has `syndrome`, `vendor_syndrome`, `qpn` and `wqe_index` (modulo 2^16).
+    """
+
+    def __init__(
+        self, message: str, status: int = 0, advice: str = "", *, syndrome: int = 0, vendor_syndrome: int = 0,
+        qpn: int = 0, wqe_index: int = 0,
+    ) -> None:
+        super().__init__(message, status, advice)
+        self.syndrome = syndrome
+        self.vendor_syndrome = vendor_syndrome
+        self.qpn = qpn
+        self.wqe_index = wqe_index
+
+
+class DeadlineError(DeviceStatusError, TimeoutError):
+    """A wait ended at its deadline."""
+
+
+class QueueFullError(DeviceStatusError):
+    """No slot of the queue became free before the deadline."""
+
+
+class OutOfBoundsError(DeviceStatusError, IndexError):
+    """Offset and length pass the end of a memory region."""
+
+
+class NotConnectedError(DeviceStatusError):
+    """The queue pair is not connected, so it cannot send."""
+
+
+class HandleError(DeviceStatusError):
+    """A kernel was given a handle that is null or made for another version of the library."""
