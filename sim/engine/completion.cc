@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// See completion.h.
+//
+// The CQ doorbell register is one word for all queues of a page, and this NIC looks at it now and then: two programs
+// that arm two queues between two looks would overwrite each other. So the arm record serves as a mailbox. When the NIC
+// has taken a request it sets the record's highest bit, which no program uses; a record without it is a request. Not
+// for records in GPU memory, nor for collapsed queues that ignore overrun: those are polled; the doorbell's value
+// counts.
+
+#include "sim/engine/completion.h"
+
+#include "sim/engine/memory.h"
+#include "sim/engine/requester.h"
+#include "sim/link/guard.h"
+
+namespace sim {
+
+using namespace gda::prm;
+
+namespace {
+
+const uint32_t TAKEN_BE = 0x80;  // bit 31 of the big-endian arm record
+
+uint32_t* arm_record(const Cq* cq) {
+    return reinterpret_cast<uint32_t*>(cq->record.address() + GDA_DWORD_OFFSET(cq_doorbell_record, armed_index));
+}
+
+void fire(DeviceState& s, Cq* cq) {
+    cq->armed = false;
+    s.report.count(Counter::completion_events);
+    s.pending.push_back({true, cq->number, AsyncEvent::cq_error});
+}
+
+// Indices have 24 bits and go round.
+bool beyond(uint32_t producer, uint32_t consumer) {
+    const uint32_t ahead = (producer - consumer) & 0xffffff;
+    return ahead != 0 && ahead < 0x800000;
+}
+
+void request(DeviceState& s, Cq* cq, uint32_t consumer, bool solicited_only) {
+    cq->armed = true;
+    cq->armed_solicited = solicited_only;
+    if (beyond(solicited_only ? cq->last_solicited : cq->producer, consumer)) fire(s, cq);
+}
+
+void fail(DeviceState& s, Cq* cq) {
+    cq->failed = true;
+    s.report.count(Counter::cq_overruns);
+    s.report.say(
+        text("CQ 0x%x: overrun, a completion found all %u entries unread (consumer index %u, producer index %u); "
+             "poll it more often, store the consumer index into its record, or create it with ignore-overrun",
+             cq->number, cq->entries, cq->consumer, cq->producer & 0xffffff));
+    s.pending.push_back({false, cq->number, AsyncEvent::cq_error});
+    s.qps.each([&](Qp& qp) {
+        if (qp.send_cq == cq || qp.receive_cq == cq) {
+            qp.failing = true;
+            s.look_at(&qp);
+            s.pending.push_back({false, qp.number, AsyncEvent::qp_fatal});
+        }
+    });
+}
+
+bool has_room(DeviceState& s, Cq* cq) {
+    if (cq->ignore_overrun) return true;
+    if (((cq->producer - cq->consumer) & 0xffffff) < cq->entries) return true;
+    uint32_t word = 0;
+    if (!cq->record.umem || !read_word(s, cq->record, 0, &word, cq->name)) return false;
+    cq->consumer = static_cast<uint32_t>(GDA_GET(cq_doorbell_record, &word, consumer_index));
+    return ((cq->producer - cq->consumer) & 0xffffff) < cq->entries;
+}
+
+}  // namespace
+
+void complete(DeviceState& s, Cq* cq, const Qp& qp, const Completion& c) {
+    if (!cq || cq->failed) return;
+    if (!has_room(s, cq)) return fail(s, cq);
+    alignas(8) uint8_t entry[CQE_BYTES] = {};
+    // The fields that both layouts share lie at the same places: asserted below.
+    static_assert(GDA_BIT_OFFSET(cqe64, qpn) == GDA_BIT_OFFSET(err_cqe, qpn) &&
+                      GDA_BIT_OFFSET(cqe64, wqe_counter) == GDA_BIT_OFFSET(err_cqe, wqe_counter) &&
+                      GDA_BIT_OFFSET(cqe64, srqn_uidx) == GDA_BIT_OFFSET(err_cqe, srqn_uidx),
+                  "good and error completions share their last words");
+    const bool error = c.opcode == MLX5_CQE_REQ_ERR || c.opcode == MLX5_CQE_RESP_ERR;
+    GDA_SET(cqe64, entry, srqn_uidx, qp.user_index);
+    GDA_SET(cqe64, entry, sop_drop_qpn_opcode, c.wqe_opcode);
+    GDA_SET(cqe64, entry, qpn, qp.number);
+    GDA_SET(cqe64, entry, wqe_counter, c.index);
+    GDA_SET(cqe64, entry, opcode, c.opcode);
+    GDA_SET(cqe64, entry, se, c.solicited);
+    if (error) {
+        GDA_SET(err_cqe, entry, vendor_error_syndrome, c.vendor);
+        GDA_SET(err_cqe, entry, syndrome, c.syndrome);
+        s.report.count(c.syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR ? Counter::flush_cqes : Counter::error_cqes);
+    } else {
+        GDA_SET(cqe64, entry, rqpn, qp.remote_qpn);
+        GDA_SET(cqe64, entry, imm_inval_pkey, c.immediate);
+        GDA_SET(cqe64, entry, byte_cnt, c.bytes);
+        GDA_SET(cqe64, entry, timestamp, s.now_ns);
+    }
+    const uint32_t slot = cq->collapsed ? 0 : cq->producer & (cq->entries - 1);
+    const uint32_t lap = cq->collapsed ? 0 : (cq->producer >> cq->log_entries) & 1;
+    GDA_SET(cqe64, entry, owner, lap);
+    publish(s, cq->ring, uint64_t{slot} * CQE_BYTES, entry, CQE_BYTES, cq->name);
+    ++cq->producer;
+    ++s.done;
+    if (error || c.solicited) cq->last_solicited = cq->producer;
+    s.report.count(Counter::cqes);
+    if (cq->armed && (!cq->armed_solicited || error || c.solicited)) fire(s, cq);
+}
+
+void arm(DeviceState& s, UarPage* page, const uint8_t value[8]) {
+    const uint32_t number = static_cast<uint32_t>(GDA_GET(cq_doorbell, value, cqn));
+    s.report.count(Counter::cq_doorbells);
+    Cq* named = s.cqs.find(number);
+    if (!named || named->page != page) {
+        s.report.say(text("CQ doorbell on page %u names CQ 0x%x, which %s", page->id, number,
+                          named ? "belongs to another page" : "does not exist"));
+        named = nullptr;
+    }
+    if (named && !named->arm_mailbox) {
+        request(s, named, static_cast<uint32_t>(GDA_GET(cq_doorbell, value, consumer_index)),
+                GDA_GET(cq_doorbell, value, solicited_only) != 0);
+    }
+    for (Cq* cq : page->cqs) {
+        uint32_t word;
+        if (!cq->arm_mailbox || !guarded_load32(arm_record(cq), &word) || (word & TAKEN_BE)) continue;
+        if (!guarded_exchange32(arm_record(cq), word, word | TAKEN_BE)) continue;  // armed again just now: next look
+        uint8_t record[GDA_BYTES_OF(cq_doorbell_record)] = {};
+        gda::store32(record + GDA_DWORD_OFFSET(cq_doorbell_record, armed_index), word);
+        request(s, cq, static_cast<uint32_t>(GDA_GET(cq_doorbell_record, record, armed_index)),
+                GDA_GET(cq_doorbell_record, record, solicited_only) != 0);
+    }
+}
+
+void prepare_arming(DeviceState& s, Cq* cq) {
+    (void)s;
+    if (!cq->record.umem || cq->record.umem->gpu || (cq->collapsed && cq->ignore_overrun)) return;
+    cq->arm_mailbox = guarded_store32(arm_record(cq), TAKEN_BE);
+}
+
+}  // namespace sim

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Completion queue entries, arming and events. Called by the requester and the responder.
+// Source: PRM, "Completion Queue Entry Format", "Completion Queue Doorbells".
+#pragma once
+
+#include "sim/engine/state.h"
+
+namespace sim {
+
+struct Completion {
+    uint8_t opcode = 0;      // enum cqe_opcode
+    uint8_t wqe_opcode = 0;  // enum wqe_opcode
+    uint16_t index = 0;      // of the WQE
+    uint32_t bytes = 0, immediate = 0;
+    uint8_t syndrome = 0, vendor = 0;
+    bool solicited = false;
+};
+
+// Writes one entry. When the queue is full it fails for good, and with it every queue pair that reports to it.
+void complete(DeviceState& s, Cq* cq, const Qp& qp, const Completion& completion);
+
+// Takes a value stored to a page's CQ doorbell register, and every other request that lies in an arm record of that
+// page.
+void arm(DeviceState& s, UarPage* page, const uint8_t value[8]);
+
+// At creation: marks the arm record as empty (see completion.cc).
+void prepare_arming(DeviceState& s, Cq* cq);
+
+}  // namespace sim

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// See device.h. Commands are in firmware/command.cc, the background thread in thread.cc.
+
+#include "sim/engine/device.h"
+
+#include <errno.h>
+
+#include <cstring>
+
+#include "sim/engine/doorbell.h"
+#include "sim/engine/requester.h"
+#include "sim/engine/responder.h"
+#include "sim/engine/thread.h"
+#include "sim/link/guard.h"
+
+namespace sim {
+
+namespace {
+
+const int LINK_BUDGET = 128;      // packets taken per round
+const int ROUNDS = 4;             // per step: enough for request, execution and completion on the loopback link
+const uint32_t FIRST_INDEX = 16;  // low numbers look like mistakes
+
+void deliver(DeviceState& s, std::vector<PendingEvent>& events) {
+    for (const PendingEvent& e : events) {
+        if (e.completion) {
+            if (s.events.completion) s.events.completion(e.number);
+        } else if (s.events.asynchronous) {
+            s.events.asynchronous(e.number, static_cast<int>(e.type));
+        }
+    }
+}
+
+void round(DeviceState& s) {
+    // What has arrived comes first: an answer that is here must not be counted as missing.
+    const Link::Receive receive = [&s](const Packet& packet) { arrived(s, packet); };
+    s.done += s.loopback->poll(receive, LINK_BUDGET);
+    if (s.shm) s.done += s.shm->poll(receive, LINK_BUDGET);
+    for (size_t i = 0; i < s.busy.size(); ++i) {  // it may grow meanwhile
+        Qp* qp = s.busy[i];
+        if (!serve(s, qp)) qp->busy = false;
+    }
+    size_t kept = 0;
+    for (Qp* qp : s.busy) {
+        if (qp->busy) s.busy[kept++] = qp;
+    }
+    s.busy.resize(kept);
+}
+
+}  // namespace
+
+Device::Device(Events events) : state_(std::make_unique<DeviceState>()) {
+    DeviceState& s = *state_;
+    install_guard();
+    s.generation = process_generation();
+    s.events = std::move(events);
+    s.device = this;
+    s.loopback = std::make_unique<Loopback>([&s](const Packet& packet) { arrived(s, packet); });
+    s.shm = std::make_unique<Shm>();
+    if (!s.shm->directory().inbox()) {
+        s.report.say("no link to other processes: " + s.shm->directory().problem() +
+                     "; this NIC reaches only itself (set GDA_SIM_DIRECTORY to a directory of yours)");
+    }
+    s.slot = s.shm->directory().slot();
+    if (!s.shm->directory().inbox()) s.shm.reset();
+    for (int i = 0; i < GID_COUNT; ++i) gid_of(s.slot, i, s.gids[i]);
+    enlist(&s);
+    set_thread(Thread::adaptive);
+}
+
+Device::~Device() {
+    DeviceState& s = *state_;
+    if (s.generation != process_generation()) {  // a forked child: the parent's thread, locks and files are not its own
+        delist(&s);
+        state_.release();  // and are in whatever state they were in: left alone
+        return;
+    }
+    stop_thread(s);
+    delist(&s);
+}
+
+int Device::step() { return step_now(*state_, true); }
+
+int step_now(DeviceState& s, bool outside) {
+    if (s.generation != process_generation()) {
+        s.report.say(
+            "this process was forked from the one that opened the software NIC: its queues do not move here; open "
+            "the NIC after the fork");
+        return 0;
+    }
+    if (s.callers.load(std::memory_order_acquire)) return 0;  // a command is waiting: pollers must not starve it
+    std::unique_lock<std::mutex> hold(s.lock, std::try_to_lock);
+    if (!hold.owns_lock()) return 0;
+    std::vector<PendingEvent> events;
+    s.done = 0;
+    try {
+        if (s.qps.size() || s.cqs.size()) {
+            s.now_ns = s.clock.now_ns();
+            if (outside) s.outside_step_ns.store(s.now_ns, std::memory_order_relaxed);
+            scan_doorbells(s);
+            for (int i = 0, before = -1; i < ROUNDS && before != s.done; ++i) {
+                before = s.done;
+                round(s);
+            }
+        }
+    } catch (const std::exception& e) {  // out of memory: the work stays where it is, a later step tries again
+        s.report.say(std::string("the software NIC could not finish a step: ") + e.what());
+    }
+    const int done = s.done;
+    events.swap(s.pending);
+    hold.unlock();
+    deliver(s, events);
+    return done;
+}
+
+void deliver_pending(DeviceState& s) {
+    std::vector<PendingEvent> events;
+    {
+        Hold hold(s);
+        events.swap(s.pending);
+    }
+    deliver(s, events);
+}
+
+int Device::register_umem(uint64_t address, uint64_t bytes, uint32_t* id) {
+    DeviceState& s = *state_;
+    if (s.generation != process_generation()) return -ENODEV;
+    if (bytes == 0 || address + bytes < address) return -EINVAL;
+    Hold hold(s);
+    try {
+        const uint32_t index = s.umems.free_index(FIRST_INDEX);
+        if (index >= s.umems.LIMIT) return -ENOSPC;
+        auto umem = std::make_unique<Umem>();
+        umem->id = index;
+        umem->address = address;
+        umem->bytes = bytes;
+        std::string problem;
+        umem->gpu = s.copier.context_of(address, &problem);
+        if (!problem.empty()) {
+            s.report.say(problem);
+            return -EFAULT;
+        }
+        s.gpu_umems += umem->gpu ? 1 : 0;
+        s.umems.put(index, std::move(umem));
+        return *id = index, 0;
+    } catch (const std::exception&) {
+        return -ENOMEM;
+    }
+}
+
+int Device::release_umem(uint32_t id) {
+    DeviceState& s = *state_;
+    if (s.generation != process_generation()) return -ENODEV;
+    Hold hold(s);
+    Umem* umem = s.umems.find(id);
+    if (!umem) return -ENOENT;
+    if (umem->uses) return -EBUSY;
+    s.gpu_umems -= umem->gpu ? 1 : 0;
+    s.umems.erase(id);
+    return 0;
+}
+
+int Device::allocate_pd(uint32_t* pdn) {
+    DeviceState& s = *state_;
+    if (s.generation != process_generation()) return -ENODEV;
+    Hold hold(s);
+    try {
+        const uint32_t index = s.pds.free_index(FIRST_INDEX);
+        if (index >= s.pds.LIMIT) return -ENOSPC;
+        auto pd = std::make_unique<Pd>();
+        pd->number = index;
+        s.pds.put(index, std::move(pd));
+        return *pdn = index, 0;
+    } catch (const std::exception&) {
+        return -ENOMEM;
+    }
+}
+
+int Device::release_pd(uint32_t pdn) {
+    DeviceState& s = *state_;
+    if (s.generation != process_generation()) return -ENODEV;
+    Hold hold(s);
+    Pd* pd = s.pds.find(pdn);
+    if (!pd) return -ENOENT;
+    if (pd->uses) return -EBUSY;
+    s.pds.erase(pdn);
+    return 0;
+}
+
+int Device::attach_uar(uint32_t page_id, uint8_t* page) {
+    DeviceState& s = *state_;
+    if (s.generation != process_generation()) return -ENODEV;
+    if (page_id >= s.pages.LIMIT || !page) return -EINVAL;
+    try {
+        Hold hold(s);
+        if (s.pages.find(page_id)) return -EEXIST;
+        auto made = std::make_unique<UarPage>();
+        made->id = page_id;
+        made->base = page;
+        clear_doorbells(made.get());
+        s.page_list.push_back(s.pages.put(page_id, std::move(made)));
+        s.attached.store(static_cast<int>(s.page_list.size()));
+    } catch (const std::exception&) {
+        return -ENOMEM;
+    }
+    start_thread(s);
+    wake_thread(s);
+    return 0;
+}
+
+int Device::detach_uar(uint32_t page_id) {
+    DeviceState& s = *state_;
+    if (s.generation != process_generation()) return -ENODEV;
+    Hold hold(s);
+    UarPage* page = s.pages.find(page_id);
+    if (!page) return -ENOENT;
+    if (!page->qps.empty() || !page->cqs.empty()) return -EBUSY;
+    for (size_t i = 0; i < s.page_list.size(); ++i) {
+        if (s.page_list[i] == page) s.page_list.erase(s.page_list.begin() + static_cast<std::ptrdiff_t>(i--));
+    }
+    s.pages.erase(page_id);
+    s.attached.store(static_cast<int>(s.page_list.size()));
+    return 0;
+}
+
+uint32_t Device::slot() const { return state_->slot; }
+void Device::gid(int index, uint8_t out[16]) const { gid_of(state_->slot, index, out); }
+void Device::mac(uint8_t out[6]) const { mac_of(state_->slot, out); }
+
+uint64_t Device::counter(const char* name) const { return state_->report.counter(name); }
+std::vector<std::string> Device::counter_names() const { return Report::names(); }
+std::vector<std::string> Device::report() const { return state_->report.sentences(); }
+void Device::clear_report() { state_->report.clear(); }
+
+bool Device::last_doorbell(uint32_t qpn, uint64_t* value) const {
+    Hold hold(*state_);
+    const Qp* qp = state_->qp(qpn);
+    if (!qp || !qp->rang) return false;
+    *value = qp->last_doorbell;
+    return true;
+}
+
+void Device::set_gpu_staging(bool on) {
+    Hold hold(*state_);
+    state_->copier.set_staging(on);
+}
+
+size_t Device::objects() const {
+    const DeviceState& s = *state_;
+    Hold hold(*state_);
+    return s.umems.size() + s.pds.size() + s.keys.size() + s.cqs.size() + s.qps.size() + s.pages.size();
+}
+
+}  // namespace sim

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// One software NIC: all its state, and step(), which makes it work. firmware/ fills the tables in from commands,
+// uverbs/ brings memory, doorbell pages and the receivers of events; nobody else changes them.
+// Every public function takes the device's lock itself; step() may be called from any thread and returns at once
+// when another thread is in it. When a destroy or a move to reset has returned, the engine no longer looks at the
+// object's memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace sim {
+
+struct DeviceState;  // tables: engine/state.h, for engine/ and firmware/ only
+
+// What the NIC tells the driver. Called from step() with no lock of the device held.
+struct Events {
+    std::function<void(uint32_t cqn)> completion;                  // an armed CQ got its event
+    std::function<void(uint32_t number, int event)> asynchronous;  // CQ or QP number, enum AsyncEvent
+};
+enum class AsyncEvent : int { cq_error = 0, qp_fatal = 1, qp_access_error = 3, qp_request_error = 2, qp_last_wqe = 16 };
+
+class Device {
+   public:
+    explicit Device(Events events);
+    ~Device();
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
+
+    // A firmware command, as DEVX carries it: `in` and `out` are structs of formats/command.h. Always fills in
+    // status and syndrome; answers false when status is not OK (the driver then fails the ioctl with EREMOTEIO).
+    bool command(const void* in, size_t in_bytes, void* out, size_t out_bytes);
+
+    // Memory the NIC may reach, named by id in commands (umem). GPU addresses are recognised by asking the CUDA
+    // driver when it is loaded. 0 or a negative errno; EBUSY while a queue or key uses it.
+    int register_umem(uint64_t address, uint64_t bytes, uint32_t* id);
+    int release_umem(uint32_t id);
+
+    // Protection domains are numbers that must exist when a command names them.
+    int allocate_pd(uint32_t* pdn);
+    int release_pd(uint32_t pdn);
+
+    // A doorbell page, by page id, at the engine's own mapping of it.
+    int attach_uar(uint32_t page_id, uint8_t* page);
+    int detach_uar(uint32_t page_id);
+
+    // One round: look at doorbells, move packets, write completions. Returns how many things were done (0: idle).
+    int step();
+
+    // How the background thread behaves: off (only step() by callers), adaptive (naps when idle), busy (spins).
+    enum class Thread { off, adaptive, busy };
+    void set_thread(Thread mode);
+
+    // This NIC on its host: slot number (0..), its two addresses: link-local and IPv4-mapped (::ffff:127.x.y.z).
+    uint32_t slot() const;
+    void gid(int index, uint8_t out[16]) const;  // index 0,2: RoCE v1; 1,3: RoCE v2; 0,1: link-local; 2,3: IPv4
+    void mac(uint8_t out[6]) const;
+
+    // For people and tests.
+    uint64_t counter(const char* name) const;  // 0 for an unknown name
+    std::vector<std::string> counter_names() const;
+    std::vector<std::string> report() const;  // sentences: what programs did wrong, oldest first
+    void clear_report();
+    bool last_doorbell(uint32_t qpn, uint64_t* value) const;  // as stored: eight big-endian bytes
+    void set_gpu_staging(bool on);  // copy GPU memory through pinned host memory: kernels may fill the GPU
+    size_t objects() const;         // umems + PDs + keys + CQs + QPs + pages that exist
+
+   private:
+    std::unique_ptr<DeviceState> state_;
+};
+
+}  // namespace sim

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// See gpu.h. The few CUDA driver declarations needed are written out here: the simulator is built without CUDA.
+// Source: CUDA Driver API, "Unified Addressing", "Memory Management", "Stream Management".
+
+#include "sim/engine/gpu.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+
+#include <algorithm>
+
+#include "sim/clock.h"
+#include "sim/link/guard.h"
+
+namespace sim::gpu {
+
+namespace {
+
+typedef int CUresult;
+typedef void* CUcontext;
+typedef void* CUstream;
+typedef unsigned long long CUdeviceptr;
+
+enum { CUDA_SUCCESS = 0, CUDA_ERROR_NOT_READY = 600 };
+enum { CU_POINTER_ATTRIBUTE_CONTEXT = 1, CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2, CU_POINTER_ATTRIBUTE_IS_MANAGED = 8 };
+enum { CU_MEMORYTYPE_DEVICE = 2 };
+enum { CU_STREAM_NON_BLOCKING = 1 };
+enum { CU_MEMHOSTALLOC_PORTABLE = 1 };
+const size_t STAGING_BYTES = 4 << 20;
+const uint64_t COPY_LIMIT_NS = seconds(2);
+
+struct Driver {
+    CUresult (*cuPointerGetAttribute)(void*, int, CUdeviceptr) = nullptr;
+    CUresult (*cuCtxGetCurrent)(CUcontext*) = nullptr;
+    CUresult (*cuCtxSetCurrent)(CUcontext) = nullptr;
+    CUresult (*cuStreamCreate)(CUstream*, unsigned) = nullptr;
+    CUresult (*cuStreamQuery)(CUstream) = nullptr;
+    CUresult (*cuMemHostAlloc)(void**, size_t, unsigned) = nullptr;
+    CUresult (*cuMemcpyHtoDAsync_v2)(CUdeviceptr, const void*, size_t, CUstream) = nullptr;
+    CUresult (*cuMemcpyDtoHAsync_v2)(void*, CUdeviceptr, size_t, CUstream) = nullptr;
+    CUresult (*cuMemcpyDtoDAsync_v2)(CUdeviceptr, CUdeviceptr, size_t, CUstream) = nullptr;
+    bool ready = false;
+};
+
+template <typename F>
+bool find(void* library, const char* name, F& function) {
+    function = reinterpret_cast<F>(dlsym(library, name));
+    return function != nullptr;
+}
+
+// Looks again as long as the program has not loaded CUDA: it may do so later.
+Driver& driver() {
+    static Driver d;
+    if (d.ready) return d;
+    void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (!library) return d;
+    d.ready = find(library, "cuPointerGetAttribute", d.cuPointerGetAttribute) &&
+              find(library, "cuCtxGetCurrent", d.cuCtxGetCurrent) &&
+              find(library, "cuCtxSetCurrent", d.cuCtxSetCurrent) &&
+              find(library, "cuStreamCreate", d.cuStreamCreate) && find(library, "cuStreamQuery", d.cuStreamQuery) &&
+              find(library, "cuMemHostAlloc", d.cuMemHostAlloc) &&
+              find(library, "cuMemcpyHtoDAsync_v2", d.cuMemcpyHtoDAsync_v2) &&
+              find(library, "cuMemcpyDtoHAsync_v2", d.cuMemcpyDtoHAsync_v2) &&
+              find(library, "cuMemcpyDtoDAsync_v2", d.cuMemcpyDtoDAsync_v2);
+    return d;
+}
+
+// Makes a context current in the stepping thread, which may be the program's own, and puts back what was.
+class Current {
+   public:
+    explicit Current(CUcontext wanted) {
+        driver().cuCtxGetCurrent(&before_);
+        changed_ = before_ != wanted;
+        if (changed_) driver().cuCtxSetCurrent(wanted);
+    }
+    ~Current() {
+        if (changed_) driver().cuCtxSetCurrent(before_);
+    }
+
+   private:
+    CUcontext before_ = nullptr;
+    bool changed_ = false;
+};
+
+bool refused(const char* call, CUresult result, std::string* problem) {
+    *problem = std::string("GPU copy: ") + call + " answered CUDA error " + std::to_string(result);
+    return false;
+}
+
+}  // namespace
+
+struct Context {
+    CUcontext handle = nullptr;
+    CUstream stream = nullptr;
+    uint8_t* staging = nullptr;  // pinned, STAGING_BYTES; never freed: freeing waits for kernels
+};
+
+Copier::Copier() = default;
+Copier::~Copier() = default;
+
+Context* Copier::context_of(uint64_t address, std::string* problem) {
+    Driver& d = driver();
+    if (!d.ready) return nullptr;
+    unsigned type = 0, managed = 0;
+    CUcontext handle = nullptr;
+    if (d.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS) return nullptr;
+    if (type != CU_MEMORYTYPE_DEVICE) return nullptr;
+    d.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
+    if (managed) return nullptr;
+    d.cuPointerGetAttribute(&handle, CU_POINTER_ATTRIBUTE_CONTEXT, address);
+    if (!handle) d.cuCtxGetCurrent(&handle);  // memory of a pool or mapped by cuMemMap belongs to no context
+    if (!handle) {
+        *problem = "GPU memory is registered by a thread that has no current CUDA context";
+        return nullptr;
+    }
+    for (auto& context : contexts_) {
+        if (context->handle == handle) return context.get();
+    }
+    Current current(handle);
+    auto made = std::make_unique<Context>();
+    made->handle = handle;
+    void* staging = nullptr;
+    CUresult result = d.cuStreamCreate(&made->stream, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS) result = d.cuMemHostAlloc(&staging, STAGING_BYTES, CU_MEMHOSTALLOC_PORTABLE);
+    if (result != CUDA_SUCCESS) {
+        refused("cuStreamCreate or cuMemHostAlloc", result, problem);
+        return nullptr;
+    }
+    made->staging = static_cast<uint8_t*>(staging);
+    contexts_.push_back(std::move(made));
+    return contexts_.back().get();
+}
+
+bool Copier::wait(Context* context, const char* what, size_t bytes, std::string* problem) {
+    Clock clock;
+    const uint64_t limit = clock.now_ns() + COPY_LIMIT_NS;
+    ++copies_;
+    for (;;) {
+        CUresult result = driver().cuStreamQuery(context->stream);
+        if (result == CUDA_SUCCESS) return true;
+        if (result != CUDA_ERROR_NOT_READY) return refused(what, result, problem);
+        if (clock.now_ns() > limit) {
+            *problem = std::string("GPU copy: ") + what + " of " + std::to_string(bytes) +
+                       " bytes did not finish within 2 s: do waiting kernels fill the GPU? Switch GPU staging on, or "
+                       "launch fewer blocks";
+            return false;
+        }
+        sched_yield();
+    }
+}
+
+bool Copier::to_gpu(Context* context, uint64_t destination, const void* source, size_t bytes, std::string* problem) {
+    Current current(context->handle);
+    const uint8_t* from = static_cast<const uint8_t*>(source);
+    while (bytes) {
+        const size_t part = std::min(bytes, STAGING_BYTES);
+        if (from != context->staging && !guarded_copy(context->staging, from, part)) return false;
+        CUresult result = driver().cuMemcpyHtoDAsync_v2(destination, context->staging, part, context->stream);
+        if (result != CUDA_SUCCESS) return refused("cuMemcpyHtoDAsync", result, problem);
+        if (!wait(context, "the host-to-device copy", part, problem)) return false;
+        destination += part, from += part, bytes -= part;
+    }
+    return true;
+}
+
+bool Copier::from_gpu(Context* context, void* destination, uint64_t source, size_t bytes, std::string* problem) {
+    Current current(context->handle);
+    uint8_t* to = static_cast<uint8_t*>(destination);
+    while (bytes) {
+        const size_t part = std::min(bytes, STAGING_BYTES);
+        CUresult result = driver().cuMemcpyDtoHAsync_v2(context->staging, source, part, context->stream);
+        if (result != CUDA_SUCCESS) return refused("cuMemcpyDtoHAsync", result, problem);
+        if (!wait(context, "the device-to-host copy", part, problem)) return false;
+        if (to != context->staging && !guarded_copy(to, context->staging, part)) return false;
+        to += part, source += part, bytes -= part;
+    }
+    return true;
+}
+
+bool Copier::within_gpu(Context* to, uint64_t destination, Context* from, uint64_t source, size_t bytes,
+                        std::string* problem) {
+    if (!staging_ && to == from) {
+        Current current(to->handle);
+        CUresult result = driver().cuMemcpyDtoDAsync_v2(destination, source, bytes, to->stream);
+        if (result != CUDA_SUCCESS) return refused("cuMemcpyDtoDAsync", result, problem);
+        return wait(to, "the device-to-device copy", bytes, problem);
+    }
+    while (bytes) {  // through the pinned memory of the destination's context, which is portable
+        const size_t part = std::min(bytes, STAGING_BYTES);
+        {
+            Current current(from->handle);
+            CUresult result = driver().cuMemcpyDtoHAsync_v2(to->staging, source, part, from->stream);
+            if (result != CUDA_SUCCESS) return refused("cuMemcpyDtoHAsync", result, problem);
+            if (!wait(from, "the device-to-host copy", part, problem)) return false;
+        }
+        if (!to_gpu(to, destination, to->staging, part, problem)) return false;
+        destination += part, source += part, bytes -= part;
+    }
+    return true;
+}
+
+}  // namespace sim::gpu

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPU memory, moved by the CUDA driver that the program itself has loaded (never linked, never loaded by us): copies
+// on an own non-blocking stream per context, waited for with a deadline. Called by memory.cc with the device's lock.
+//
+// Why not simply the device-to-device copy: it runs on multiprocessors, so it is stuck for as long as spinning kernels
+// fill the GPU. Then set_staging(true) sends every byte through pinned host memory, whose copies use the copy engines.
+// Never here: the legacy stream, allocation during a step, or a synchronize of a context; each can wait for a kernel
+// that waits for this NIC.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace sim::gpu {
+
+struct Context;  // one CUDA context: its stream and pinned staging memory
+
+class Copier {
+   public:
+    Copier();
+    ~Copier();
+
+    // Whether the address is GPU memory that the CPU cannot reach. Null: host memory (also managed and pinned memory).
+    // The first address in a context makes its stream and staging memory; on failure null and a sentence in *problem.
+    Context* context_of(uint64_t address, std::string* problem);
+
+    // Each false after a sentence in *problem: the driver refused, or it did not finish within 2 s.
+    bool to_gpu(Context* context, uint64_t destination, const void* source, size_t bytes, std::string* problem);
+    bool from_gpu(Context* context, void* destination, uint64_t source, size_t bytes, std::string* problem);
+    bool within_gpu(Context* to, uint64_t destination, Context* from, uint64_t source, size_t bytes,
+                    std::string* problem);
+
+    void set_staging(bool on) { staging_ = on; }
+    uint64_t copies() const { return copies_; }
+
+   private:
+    bool wait(Context* context, const char* what, size_t bytes, std::string* problem);
+
+    bool staging_ = false;
+    uint64_t copies_ = 0;
+    std::vector<std::unique_ptr<Context>> contexts_;
+};
+
+}  // namespace sim::gpu

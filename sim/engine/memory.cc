@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// See memory.h.
+
+#include "sim/engine/memory.h"
+
+#include <cinttypes>
+
+#include "sim/link/guard.h"
+
+namespace sim {
+
+namespace {
+
+bool gone(DeviceState& s, const char* whose, const void* address, const char* what) {
+    s.report.count(Counter::copy_faults);
+    s.report.say(
+        text("%s: %s at %p is registered but no longer mapped (or not accessible): it was freed or protected "
+             "before its key or queue was destroyed",
+             whose, what, address));
+    return false;
+}
+
+void said(DeviceState& s, const char* whose, const std::string& problem) {
+    s.report.count(Counter::copy_faults);
+    s.report.say(std::string(whose) + ": " + problem);
+}
+
+const char* right_of(Access access) {
+    return access == Access::local_read ? "local read" : access == Access::local_write ? "local write" : "remote write";
+}
+
+}  // namespace
+
+bool resolve(const DeviceState& s, uint32_t key, uint64_t address, uint64_t bytes, const Pd* pd, Access access,
+             Span* span, std::string* why) {
+    const Mkey* mkey = s.keys.find(key >> 8);
+    if (!mkey || mkey->key != key) {
+        const uint32_t swapped = gda::swap32(key);
+        const Mkey* other = s.keys.find(swapped >> 8);
+        *why = text("key 0x%x does not exist", key);
+        if (other && other->key == swapped) {
+            *why += text(" (hint: 0x%08x is 0x%x byte-swapped, and that one exists: keys in a WQE are big-endian)", key,
+                         swapped);
+        } else if (mkey) {
+            *why += text(" (hint: 0x%x does: same index, another variant)", mkey->key);
+        }
+        return false;
+    }
+    if (mkey->pd != pd) {
+        *why =
+            text("key 0x%x belongs to protection domain %u, the queue pair to %u", key, mkey->pd->number, pd->number);
+        return false;
+    }
+    const bool allowed = access == Access::local_read    ? mkey->local_read
+                         : access == Access::local_write ? mkey->local_write
+                                                         : mkey->remote_write;
+    if (!allowed) {
+        *why = text("key 0x%x does not allow %s", key, right_of(access));
+        return false;
+    }
+    if (!mkey->whole && (address < mkey->start || address - mkey->start > mkey->bytes ||
+                         bytes > mkey->bytes - (address - mkey->start))) {
+        *why = text("0x%" PRIx64 "..+%" PRIu64 " is not within key 0x%x, which covers 0x%" PRIx64 "..+%" PRIu64,
+                    address, bytes, key, mkey->start, mkey->bytes);
+        return false;
+    }
+    span->bytes = bytes;
+    if (!mkey->umem) {
+        span->address = reinterpret_cast<uint8_t*>(address);
+        span->gpu = nullptr;
+        return true;
+    }
+    const uint64_t offset = mkey->offset + (address - mkey->start);
+    if (offset > mkey->umem->bytes || bytes > mkey->umem->bytes - offset) {  // a key of every address over one umem
+        *why = text("0x%" PRIx64 "..+%" PRIu64 " is outside the %" PRIu64 " bytes of memory behind key 0x%x", address,
+                    bytes, mkey->umem->bytes, key);
+        return false;
+    }
+    span->address = reinterpret_cast<uint8_t*>(mkey->umem->address + offset);
+    span->gpu = mkey->umem->gpu;
+    return true;
+}
+
+Span payload_span(const DeviceState& s, const iovec& part) {
+    Span span = {static_cast<uint8_t*>(part.iov_base), part.iov_len, nullptr};
+    if (!s.gpu_umems) return span;
+    const uint64_t address = reinterpret_cast<uint64_t>(part.iov_base);
+    s.umems.each([&](const Umem& umem) {
+        if (umem.gpu && address >= umem.address && address - umem.address < umem.bytes) span.gpu = umem.gpu;
+    });
+    return span;
+}
+
+Copied copy(DeviceState& s, const Span& destination, uint64_t offset, const Span& source, const char* whose) {
+    uint8_t* to = destination.address + offset;
+    const uint64_t to_gpu = reinterpret_cast<uint64_t>(to);
+    const uint64_t from_gpu = reinterpret_cast<uint64_t>(source.address);
+    const size_t bytes = source.bytes;
+    if (!destination.gpu && !source.gpu) {
+        uintptr_t fault = 0;
+        if (guarded_copy(to, source.address, bytes, &fault)) return Copied::yes;
+        const bool at_source = fault - reinterpret_cast<uintptr_t>(source.address) < bytes;
+        gone(s, whose, reinterpret_cast<void*>(fault), at_source ? "payload to be read" : "memory to be written");
+        return at_source ? Copied::no_source : Copied::no_destination;
+    }
+    std::string problem;
+    bool done;
+    if (destination.gpu && source.gpu) {
+        done = s.copier.within_gpu(destination.gpu, to_gpu, source.gpu, from_gpu, bytes, &problem);
+    } else if (destination.gpu) {
+        done = s.copier.to_gpu(destination.gpu, to_gpu, source.address, bytes, &problem);
+    } else {
+        done = s.copier.from_gpu(source.gpu, to, from_gpu, bytes, &problem);
+    }
+    if (done) return Copied::yes;
+    if (problem.empty()) {  // the host's side of the copy is gone
+        gone(s, whose, source.gpu ? to : source.address, source.gpu ? "memory to be written" : "payload to be read");
+    } else {
+        said(s, whose, problem);
+    }
+    return destination.gpu && !source.gpu && problem.empty() ? Copied::no_source : Copied::no_destination;
+}
+
+bool read_ring(DeviceState& s, const Region& region, uint64_t offset, void* to, size_t bytes, const char* whose) {
+    const uint64_t address = region.address() + offset;
+    if (region.umem->gpu) {
+        std::string problem;
+        if (s.copier.from_gpu(region.umem->gpu, to, address, bytes, &problem)) return true;
+        said(s, whose, problem);
+        return false;
+    }
+    const void* from = reinterpret_cast<const void*>(address);
+    return guarded_copy(to, from, bytes) || gone(s, whose, from, "queue memory");
+}
+
+bool read_word(DeviceState& s, const Region& region, uint64_t offset, uint32_t* big_endian, const char* whose) {
+    uint32_t word = 0;
+    if (region.umem->gpu) {
+        if (!read_ring(s, region, offset, &word, sizeof word, whose)) return false;
+    } else {
+        const void* from = reinterpret_cast<const void*>(region.address() + offset);
+        if (!guarded_load32(from, &word)) return gone(s, whose, from, "a doorbell record");
+    }
+    *big_endian = word;
+    return true;
+}
+
+bool publish(DeviceState& s, const Region& region, uint64_t offset, const void* from, size_t bytes, const char* whose) {
+    const uint64_t address = region.address() + offset;
+    if (region.umem->gpu) {
+        std::string problem;
+        const uint8_t* body = static_cast<const uint8_t*>(from);
+        // Two copies: the last dword may not be seen before the rest.
+        if (s.copier.to_gpu(region.umem->gpu, address, body, bytes - 4, &problem) &&
+            s.copier.to_gpu(region.umem->gpu, address + bytes - 4, body + bytes - 4, 4, &problem)) {
+            return true;
+        }
+        said(s, whose, problem);
+        return false;
+    }
+    void* to = reinterpret_cast<void*>(address);
+    return guarded_publish(to, from, bytes) || gone(s, whose, to, "completion queue memory");
+}
+
+}  // namespace sim

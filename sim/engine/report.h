@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the NIC has to say: sentences about what programs did wrong, and counters. Written by every room of the engine
+// and by the firmware, read by people and tests. It has its own lock, so that it can be read during a step.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace sim {
+
+// name, then what it counts
+#define SIM_COUNTERS(X)                                                              \
+    X(commands)          /* firmware commands */                                     \
+    X(command_errors)    /* of them, answered with a status other than OK */         \
+    X(doorbells)         /* values taken from send doorbell registers */             \
+    X(cq_doorbells)      /* values taken from completion queue registers */          \
+    X(wqes)              /* send WQEs executed */                                    \
+    X(packets_sent)      /* handed to a link, answers included */                    \
+    X(packets_received)  /* taken from a link, answers included */                   \
+    X(packets_dropped)   /* for no queue pair, or one that cannot receive */         \
+    X(bytes_written)     /* payload placed in memory by the responder */             \
+    X(acks_sent)         /* positive answers */                                      \
+    X(naks_sent)         /* negative answers */                                      \
+    X(rnr_naks_sent)     /* "receiver not ready" answers */                          \
+    X(retries)           /* rounds of resending after a timeout or sequence error */ \
+    X(rnr_retries)       /* rounds of resending after "receiver not ready" */        \
+    X(duplicates)        /* requests received again */                               \
+    X(out_of_order)      /* requests received with a gap before them */              \
+    X(cqes)              /* completions written */                                   \
+    X(error_cqes)        /* of them, errors without flushes */                       \
+    X(flush_cqes)        /* of them, flushes */                                      \
+    X(cq_overruns)       /* completion queues that failed because they were full */  \
+    X(completion_events) /* armed completion queues that fired */                    \
+    X(copy_faults)       /* copies stopped by memory that is not there */            \
+    X(link_full)         /* packets that had to wait for room */
+
+enum class Counter : int {
+#define SIM_NAME(name) name,
+    SIM_COUNTERS(SIM_NAME)
+#undef SIM_NAME
+        count
+};
+
+class Report {
+   public:
+    enum : size_t { MAX_SENTENCES = 200 };
+
+    // Keeps a sentence once. Beyond the limit the first ones are kept: later faults usually follow from them.
+    void say(const std::string& sentence);
+    std::vector<std::string> sentences() const;
+    void clear();
+
+    // Counted by one thread at a time (the device's lock), read by any.
+    void count(Counter c, uint64_t n = 1) {
+        std::atomic<uint64_t>& value = counters_[static_cast<int>(c)];
+        value.store(value.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+    }
+    uint64_t counter(const char* name) const;
+    static std::vector<std::string> names();
+
+    std::mutex& lock() { return lock_; }  // held across fork
+
+   private:
+    mutable std::mutex lock_;
+    std::deque<std::string> kept_;
+    std::unordered_set<std::string> known_;
+    uint64_t not_kept_ = 0;
+    std::atomic<uint64_t> counters_[static_cast<int>(Counter::count)] = {};
+};
+
+// printf into a string: sentences are made only when something is wrong.
+std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+}  // namespace sim

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// All state of the software NIC: tables of objects and the work lists. For engine/ and firmware/ only, always with the
+// device's lock held. Layout of the rings: gda/formats/{wqe,cqe,doorbell}.h.
+#pragma once
+
+#include <gda/formats/command.h>
+#include <gda/formats/cqe.h>
+#include <gda/formats/wqe.h>
+#include <pthread.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "sim/clock.h"
+#include "sim/engine/device.h"
+#include "sim/engine/gpu.h"
+#include "sim/engine/report.h"
+#include "sim/engine/table.h"
+#include "sim/link/loopback.h"
+#include "sim/link/shm.h"
+
+namespace sim {
+
+struct Cq;
+struct Qp;
+
+struct Umem {
+    uint32_t id = 0;
+    uint64_t address = 0, bytes = 0;
+    gpu::Context* gpu = nullptr;  // null: the CPU reaches it
+    int uses = 0;                 // queues, records and keys that lie in it
+};
+
+struct Pd {
+    uint32_t number = 0;
+    int uses = 0;
+};
+
+// A place in a umem: where a ring or a record begins.
+struct Region {
+    Umem* umem = nullptr;
+    uint64_t offset = 0;
+    uint64_t address() const { return umem->address + offset; }
+};
+
+struct Mkey {
+    uint32_t key = 0;  // index << 8 | the program's low byte
+    Pd* pd = nullptr;
+    uint64_t start = 0, bytes = 0;  // the addresses it serves
+    bool whole = false;             // every address; bytes does not count
+    Umem* umem = nullptr;           // null: addresses of the process, as they are
+    uint64_t offset = 0;            // of `start` in the umem
+    bool local_read = false, local_write = false, remote_read = false, remote_write = false, remote_atomic = false;
+};
+
+struct UarPage {
+    uint32_t id = 0;
+    uint8_t* base = nullptr;
+    std::vector<Qp*> qps;
+    std::vector<Cq*> cqs;
+};
+
+struct Cq {
+    uint32_t number = 0;
+    char name[16] = {};   // begins its sentences
+    Region ring, record;  // record.umem null: none
+    UarPage* page = nullptr;
+    uint32_t entries = 0, log_entries = 0;
+    bool collapsed = false, ignore_overrun = false, failed = false;
+    uint32_t producer = 0;        // entries ever written
+    uint32_t consumer = 0;        // 24 bits, as last read from the record
+    uint32_t last_solicited = 0;  // producer after the last solicited or error entry
+    bool armed = false, armed_solicited = false, arm_mailbox = false;
+    uint8_t context[GDA_BYTES_OF(cqc)] = {};
+    int uses = 0;  // queue pairs that report to it
+};
+
+// A send WQE from its fetch until its completion is due.
+struct Message {
+    uint16_t index = 0;  // its first basic block
+    uint16_t blocks = 1;
+    uint8_t opcode = 0, completion = 0;
+    uint32_t packets = 0;  // 0: nothing goes out (NOP)
+    uint32_t first_psn = 0;
+    uint64_t bytes = 0;
+    // A fault found here, told when all earlier messages are done.
+    uint8_t syndrome = 0, vendor = 0;
+};
+
+// A receive WQE being filled.
+struct Receive {
+    bool open = false;
+    uint16_t index = 0;
+    uint32_t pieces = 0;
+    struct Piece {
+        uint32_t key;
+        uint64_t address;
+        uint32_t bytes;
+    } piece[32];
+    uint64_t filled = 0;
+};
+
+struct Qp {
+    uint32_t number = 0;
+    char name[16] = {};                       // begins its sentences
+    uint8_t context[GDA_BYTES_OF(qpc)] = {};  // what commands set, for QUERY_QP
+    gda::prm::qpc_state state = gda::prm::MLX5_QPC_STATE_RST;
+    Pd* pd = nullptr;
+    UarPage* page = nullptr;
+    Cq *send_cq = nullptr, *receive_cq = nullptr;
+    uint32_t user_index = 0;
+    bool recordless = false, has_receives = false, migrated = false;
+    Region send_ring, receive_ring, record;
+    uint32_t send_blocks = 0, receive_entries = 0, receive_stride = 0;
+
+    // Connection.
+    Gid local_gid = {}, remote_gid = {};
+    uint32_t remote_qpn = 0;
+    Link* link = nullptr;
+    bool remote_write_allowed = false;
+    uint32_t retry_count = 0, rnr_retry = 0, ack_timeout = 0, min_rnr_nak = 0;
+    uint64_t max_message_bytes = 0;
+
+    // Requester. Indices count basic blocks, modulo 2^16: retired <= next <= producer.
+    uint16_t producer = 0, next = 0, retired = 0;
+    std::deque<Message> sent;  // fetched and not yet retired, oldest first
+    size_t cursor = 0;         // the message that goes out next; sent.size(): none
+    uint32_t cursor_psn = 0;   // its next packet
+    uint32_t next_psn = 0;     // of the next message that is fetched
+    uint32_t acked_psn = 0;
+    uint64_t deadline_ns = 0;  // of the answer; 0: none awaited
+    uint64_t first_try_ns = 0, rnr_until_ns = 0, rnr_since_ns = 0;
+    uint32_t retries_left = 0, rnr_left = 0;
+    uint64_t last_doorbell = 0;
+    bool rang = false;
+    uint16_t announced = 0;     // producer index that a doorbell implied and the record does not show yet
+    uint64_t announced_ns = 0;  // since when; 0: none
+
+    // Responder.
+    uint32_t expected_psn = 0, msn = 0;
+    bool gap_told = false, failing = false;
+    uint16_t receive_next = 0;
+    Receive receive;
+    uint64_t write_address = 0, write_rest = 0, write_bytes = 0;
+    uint32_t write_key = 0;
+    bool in_write = false, in_send = false;
+    bool owes = false;  // an answer that found no room on the link
+    uint8_t owed_syndrome = 0;
+    uint32_t owed_psn = 0;
+
+    bool busy = false;  // on the list below
+};
+
+struct PendingEvent {
+    bool completion;
+    uint32_t number;
+    AsyncEvent type;
+};
+
+struct DeviceState {
+    std::mutex lock;
+    std::atomic<int> callers{0};  // of public functions, waiting for the lock: see Hold
+    Clock clock;
+    Report report;
+    Events events;
+    uint32_t generation = 0;  // of the process: differs in a forked child
+    uint64_t now_ns = 0;      // at the beginning of this step
+
+    Table<Umem> umems;
+    Table<Pd> pds;
+    Table<Mkey> keys;
+    Table<UarPage> pages;
+    Table<Cq> cqs;
+    Table<Qp> qps;  // by the low 16 bits of the number
+    gpu::Copier copier;
+    int gpu_umems = 0;
+
+    uint32_t slot = 0;
+    Gid gids[GID_COUNT] = {};
+    std::unique_ptr<Loopback> loopback;
+    std::unique_ptr<Shm> shm;
+
+    std::vector<UarPage*> page_list;
+    std::vector<Qp*> busy;  // that send, wait, owe an answer, or are in error
+    std::vector<PendingEvent> pending;
+    int done = 0;  // things done in this step
+
+    alignas(64) uint8_t wqe[1024];  // the WQE at hand
+    std::vector<uint8_t> bounce;    // GPU payload on its way to another process
+    std::vector<uint8_t> window;    // basic blocks fetched from GPU memory
+    const Qp* window_qp = nullptr;
+    uint16_t window_first = 0, window_blocks = 0;
+
+    // Background thread (engine/thread.cc).
+    Device* device = nullptr;
+    pthread_t thread = {};
+    bool thread_runs = false;
+    std::mutex thread_control;  // who starts or stops it
+    std::mutex thread_lock;     // where it sleeps
+    std::condition_variable thread_wake;
+    std::atomic<int> thread_mode{0};
+    std::atomic<int> attached{0};              // doorbell pages
+    std::atomic<uint64_t> outside_step_ns{0};  // last time another thread stepped
+
+    Qp* qp(uint32_t number) const {
+        Qp* found = (number >> 16) == slot ? qps.find(number & 0xffff) : nullptr;
+        return found && found->number == number ? found : nullptr;
+    }
+    void look_at(Qp* qp) {
+        if (qp->busy) return;
+        qp->busy = true;
+        busy.push_back(qp);
+    }
+};
+
+// The lock, for everything but steps. Threads that step without a pause would take it again and again before one that
+// was just woken for it; so they stay out while somebody waits.
+class Hold {
+   public:
+    explicit Hold(DeviceState& s) : state_(s) {
+        s.callers.fetch_add(1);
+        s.lock.lock();
+        s.callers.fetch_sub(1);
+    }
+    ~Hold() { state_.lock.unlock(); }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+   private:
+    DeviceState& state_;
+};
+
+// The process, counted by forks: a child differs from its parent.
+uint32_t process_generation();
+
+// Sequence numbers have 24 bits and go round.
+inline uint32_t psn_add(uint32_t psn, uint32_t n) { return (psn + n) & 0xffffff; }
+inline int32_t psn_difference(uint32_t a, uint32_t b) { return static_cast<int32_t>((a - b) << 8) >> 8; }
+
+}  // namespace sim

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The background thread of a device and what happens to devices in a fork. Called by device.cc.
+#pragma once
+
+#include "sim/engine/state.h"
+
+namespace sim {
+
+// One step; 0 also when another thread is in it. `outside`: by a thread of the program.
+int step_now(DeviceState& s, bool outside);
+// Tells the driver what a command brought about.
+void deliver_pending(DeviceState& s);
+
+// Starts it when the mode asks for it and there is a doorbell page; it then sleeps whenever there is none.
+void start_thread(DeviceState& s);
+void wake_thread(DeviceState& s);
+void stop_thread(DeviceState& s);
+
+// Devices of this process, so that a fork finds their locks free.
+void enlist(DeviceState* s);
+void delist(DeviceState* s);
+
+}  // namespace sim

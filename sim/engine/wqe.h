@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A send WQE, fetched from its ring, checked and taken apart. Called by the requester.
+// Source: PRM, "Work Queue Entry Format".
+#pragma once
+
+#include "sim/engine/memory.h"
+
+namespace sim {
+
+struct ParsedWqe {
+    uint8_t opcode = 0, completion = 0;
+    uint16_t blocks = 1;
+    bool solicited = false;
+    uint32_t immediate = 0;
+    uint64_t remote_address = 0;
+    uint32_t remote_key = 0;
+    size_t pieces = 0;
+    Span piece[64];  // local memory or the WQE's own inline bytes, in order
+    uint64_t bytes = 0;
+    // Not zero: what is wrong, and the sentence was said.
+    uint8_t syndrome = 0, vendor = 0;
+};
+
+// Copies the WQE at `index` into s.wqe and takes it apart; inline pieces point into s.wqe, until the next call.
+void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out);
+
+// How many basic blocks the WQE at `index` has, for walking over what is flushed; 1 when it makes no sense.
+uint16_t wqe_blocks(DeviceState& s, Qp* qp, uint16_t index, uint8_t* opcode);
+
+bool is_write(uint8_t opcode);
+bool has_immediate(uint8_t opcode);
+
+}  // namespace sim

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Capabilities and addresses: only what this NIC does is announced.
+// Source: PRM, "QUERY_HCA_CAP", "HCA Capabilities", "RoCE Capabilities", "QUERY_ROCE_ADDRESS".
+
+#include <cstring>
+
+#include "sim/firmware/handlers.h"
+
+namespace sim::firmware {
+
+using namespace gda::prm;
+
+namespace {
+
+const uint32_t LOG_TABLE = 16;                        // objects of a kind: engine/table.h
+const uint32_t ROCE_V1 = 0, ROCE_V2 = 2;              // roce_version of an address
+const uint32_t L3_IPV4 = 0, L3_IPV6 = 1;              // roce_l3_type of an address
+const uint32_t CAP_V1 = 0x1, CAP_V2 = 0x4;            // bit mask in roce_cap.roce_version
+const uint32_t CAP_L3_IPV4 = 0x1, CAP_L3_IPV6 = 0x2;  // bit mask in roce_cap.l3_type
+const uint32_t FIRST_UDP_PORT = 0xc000, LAST_UDP_PORT = 0xffff, ROCE_UDP_PORT = 4791;
+const uint32_t FREQUENCY_KHZ = 1000000;  // completion timestamps count nanoseconds
+
+void general(uint8_t* cap) {
+    GDA_SET(cmd_hca_cap, cap, hca_cap_2, 1);
+    GDA_SET(cmd_hca_cap, cap, log_max_qp_sz, LOG_MAX_QUEUE);
+    GDA_SET(cmd_hca_cap, cap, event_cap, 1);
+    GDA_SET(cmd_hca_cap, cap, log_max_qp, LOG_TABLE);
+    GDA_SET(cmd_hca_cap, cap, log_max_cq_sz, LOG_MAX_CQ_ENTRIES);
+    GDA_SET(cmd_hca_cap, cap, log_max_cq, LOG_TABLE);
+    GDA_SET(cmd_hca_cap, cap, log_max_mkey, LOG_TABLE);
+    GDA_SET(cmd_hca_cap, cap, log_max_mrw_sz, 64);
+    GDA_SET(cmd_hca_cap, cap, log_max_pd, LOG_TABLE);
+    GDA_SET(cmd_hca_cap, cap, log_max_rq, LOG_TABLE);
+    GDA_SET(cmd_hca_cap, cap, log_max_sq, LOG_TABLE);
+    GDA_SET(cmd_hca_cap, cap, log_max_umem, LOG_TABLE);
+    GDA_SET(cmd_hca_cap, cap, gid_table_size, 0);  // 8 entries, the smallest code; GID_COUNT of them are filled
+    GDA_SET(cmd_hca_cap, cap, port_type, 1);       // Ethernet
+    GDA_SET(cmd_hca_cap, cap, num_ports, 1);
+    GDA_SET(cmd_hca_cap, cap, native_port_num, 1);
+    GDA_SET(cmd_hca_cap, cap, log_max_msg, LOG_MAX_MESSAGE);
+    GDA_SET(cmd_hca_cap, cap, cqe_version, 1);
+    GDA_SET(cmd_hca_cap, cap, roce, 1);
+    GDA_SET(cmd_hca_cap, cap, rc, 1);
+    GDA_SET(cmd_hca_cap, cap, cq_oi, 1);
+    GDA_SET(cmd_hca_cap, cap, uar_4k, 1);
+    GDA_SET(cmd_hca_cap, cap, umem_uid_0, 1);
+    GDA_SET(cmd_hca_cap, cap, log_pg_sz, 12);
+    GDA_SET(cmd_hca_cap, cap, bf, 1);
+    GDA_SET(cmd_hca_cap, cap, log_bf_reg_size, 9);
+    GDA_SET(cmd_hca_cap, cap, max_wqe_sz_sq, MAX_SEND_WQE_BYTES);
+    GDA_SET(cmd_hca_cap, cap, max_wqe_sz_rq, MAX_RECEIVE_WQE_BYTES);
+    GDA_SET(cmd_hca_cap, cap, log_uar_page_sz, 0);  // 4 KiB << 0
+    GDA_SET(cmd_hca_cap, cap, num_of_uars_per_page, 1);
+    GDA_SET(cmd_hca_cap, cap, device_frequency_mhz, FREQUENCY_KHZ / 1000);
+    GDA_SET(cmd_hca_cap, cap, device_frequency_khz, FREQUENCY_KHZ);
+}
+
+void roce(uint8_t* cap) {
+    GDA_SET(roce_cap, cap, sw_r_roce_src_udp_port, 1);
+    GDA_SET(roce_cap, cap, fl_rc_qp_when_roce_enabled, 1);
+    GDA_SET(roce_cap, cap, l3_type, CAP_L3_IPV4 | CAP_L3_IPV6);
+    GDA_SET(roce_cap, cap, roce_version, CAP_V1 | CAP_V2);
+    GDA_SET(roce_cap, cap, r_roce_dest_udp_port, ROCE_UDP_PORT);
+    GDA_SET(roce_cap, cap, r_roce_max_src_udp_port, LAST_UDP_PORT);
+    GDA_SET(roce_cap, cap, r_roce_min_src_udp_port, FIRST_UDP_PORT);
+    GDA_SET(roce_cap, cap, roce_address_table_size, GID_COUNT);
+}
+
+}  // namespace
+
+Answer query_hca_cap(DeviceState& s, const uint8_t* in, uint8_t* out) {
+    (void)s;
+    const uint32_t op_mod = static_cast<uint32_t>(GDA_GET(query_hca_cap_in, in, op_mod));
+    uint8_t* cap = out + GDA_BYTE_OFFSET(query_hca_cap_out, capability);
+    switch (op_mod / 2) {  // bit 0: maximum or current, the same here
+        case HCA_CAP_GENERAL:
+            return general(cap), Answer{};
+        case HCA_CAP_GENERAL_2:
+            return GDA_SET(cmd_hca_cap_2, cap, send_dbr_mode_no_dbr_ext, 1), Answer{};
+        case HCA_CAP_ROCE:
+            return roce(cap), Answer{};
+        case HCA_CAP_ATOMIC:  // none: all zero
+        case HCA_CAP_QOS:
+            return {};
+    }
+    return {Cause::bad_capability, text("op_mod 0x%x", op_mod)};
+}
+
+Answer query_roce_address(DeviceState& s, const uint8_t* in, uint8_t* out) {
+    const int index = static_cast<int>(GDA_GET(query_roce_address_in, in, roce_address_index));
+    if (index >= GID_COUNT) return {Cause::address_index, text("index %d of %d", index, GID_COUNT)};
+    uint8_t* layout = out + GDA_BYTE_OFFSET(query_roce_address_out, roce_address);
+    std::memcpy(layout + GDA_BYTE_OFFSET(roce_addr_layout, source_l3_address), s.gids[index], sizeof s.gids[index]);
+    uint8_t mac[6];
+    mac_of(s.slot, mac);
+    std::memcpy(layout + GDA_BYTE_OFFSET(roce_addr_layout, source_mac_47_32), mac, sizeof mac);
+    GDA_SET(roce_addr_layout, layout, roce_l3_type, index < 2 ? L3_IPV6 : L3_IPV4);
+    GDA_SET(roce_addr_layout, layout, roce_version, index % 2 ? ROCE_V2 : ROCE_V1);
+    return {};
+}
+
+}  // namespace sim::firmware

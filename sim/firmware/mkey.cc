@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory keys. Source: PRM, "CREATE_MKEY", "Memory Key Context".
+
+#include <cinttypes>
+
+#include "sim/firmware/handlers.h"
+
+namespace sim::firmware {
+
+using namespace gda::prm;
+
+Answer create_mkey(DeviceState& s, const uint8_t* in, uint8_t* out) {
+    const uint8_t* mkc = in + GDA_BYTE_OFFSET(create_mkey_in, memory_key_mkey_entry);
+    auto key = std::make_unique<Mkey>();
+    const uint32_t pdn = static_cast<uint32_t>(GDA_GET(mkc, mkc, pd));
+    key->pd = s.pds.find(pdn);
+    if (!key->pd) return {Cause::no_such_pd, text("PD %u", pdn)};
+    const uint32_t mode = static_cast<uint32_t>(GDA_GET(mkc, mkc, access_mode_1_0));
+    const bool has_umem = GDA_GET(create_mkey_in, in, mkey_umem_valid) != 0;
+    key->whole = GDA_GET(mkc, mkc, length64) != 0;
+    if (GDA_GET(mkc, mkc, access_mode_4_2) != 0 || (mode != MKC_ACCESS_MODE_MTT && mode != MKC_ACCESS_MODE_PA)) {
+        return {Cause::access_mode, text("access_mode %u", mode)};
+    }
+    if (mode == MKC_ACCESS_MODE_MTT && !has_umem) return {Cause::umem_needed, "mkey_umem_valid is 0"};
+    key->local_read = GDA_GET(mkc, mkc, lr) != 0;
+    key->local_write = GDA_GET(mkc, mkc, lw) != 0;
+    key->remote_read = GDA_GET(mkc, mkc, rr) != 0;
+    key->remote_write = GDA_GET(mkc, mkc, rw) != 0;
+    key->remote_atomic = GDA_GET(mkc, mkc, a) != 0;
+    if ((key->remote_write || key->remote_atomic) && !key->local_write) return {Cause::remote_needs_local, ""};
+    key->start = GDA_GET(mkc, mkc, start_addr);
+    key->bytes = GDA_GET(mkc, mkc, len);
+    if (!key->whole && (key->bytes == 0 || key->start + key->bytes < key->start)) {
+        return {Cause::key_range, text("0x%" PRIx64 "..+%" PRIu64, key->start, key->bytes)};
+    }
+    if (has_umem) {
+        const uint32_t id = static_cast<uint32_t>(GDA_GET(create_mkey_in, in, mkey_umem_id));
+        key->umem = s.umems.find(id);
+        if (!key->umem) return {Cause::no_such_umem, text("umem %u", id)};
+        key->offset = GDA_GET(create_mkey_in, in, mkey_umem_offset);
+        const bool fits =
+            key->offset <= key->umem->bytes && (key->whole || key->bytes <= key->umem->bytes - key->offset);
+        if (!fits) {
+            return {Cause::key_range, text("%" PRIu64 " bytes at offset %" PRIu64 " of umem %u, which has %" PRIu64,
+                                           key->bytes, key->offset, id, key->umem->bytes)};
+        }
+    } else if (!key->whole) {
+        key->offset = 0;  // addresses as they are, within start..start + bytes
+    }
+    const uint32_t index = s.keys.free_index(FIRST_KEY);
+    if (index >= s.keys.LIMIT) return {Cause::table_full, "memory keys"};
+    const uint32_t variant = static_cast<uint32_t>(GDA_GET(mkc, mkc, mkey_7_0));
+    key->key = index * 256 + variant;  // a key is its index and the program's byte
+    ++key->pd->uses;
+    if (key->umem) ++key->umem->uses;
+    s.keys.put(index, std::move(key));
+    GDA_SET(create_mkey_out, out, mkey_index, index);
+    return {};
+}
+
+Answer destroy_mkey(DeviceState& s, const uint8_t* in, uint8_t* out) {
+    (void)out;
+    const uint32_t index = static_cast<uint32_t>(GDA_GET(destroy_mkey_in, in, mkey_index));
+    Mkey* key = s.keys.find(index);
+    if (!key) return {Cause::no_such_key, text("index 0x%x", index)};
+    --key->pd->uses;
+    if (key->umem) --key->umem->uses;
+    s.keys.erase(index);
+    return {};
+}
+
+}  // namespace sim::firmware

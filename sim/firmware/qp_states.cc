@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// The moves of a queue pair between its states. Each keeps what it takes in the context, for QUERY_QP.
+// Source: PRM, "RST2INIT_QP", "INIT2RTR_QP", "RTR2RTS_QP", "2ERR_QP", "2RST_QP"; InfiniBand Architecture Specification,
+// volume 1, "QP State Diagram". Leniency (pm_state at CREATE_QP or at RST2INIT, ports 0 and 1) follows what rdma-core's
+// own DEVX tests and the GPU stacks send.
+
+#include <cstring>
+
+#include "sim/engine/doorbell.h"
+#include "sim/engine/requester.h"
+#include "sim/firmware/handlers.h"
+
+namespace sim::firmware {
+
+using namespace gda::prm;
+
+namespace {
+
+// Bits of opt_param_mask: fields that a later move may change. Source: PRM, "opt_param_mask".
+enum OptionalField : uint32_t {
+    OPTIONAL_RRE = 0x2,
+    OPTIONAL_RAE = 0x4,
+    OPTIONAL_RWE = 0x8,
+    OPTIONAL_RNR_TIMEOUT = 0x40
+};
+
+const char* const STATES[] = {"RESET", "INIT", "RTR", "RTS", "SQER", "?", "ERR", "SQD"};
+
+// Struct layouts of all moves agree: asserted below.
+Answer find(DeviceState& s, const uint8_t* in, int from, Qp** qp) {
+    static_assert(GDA_BIT_OFFSET(rst2init_qp_in, qpn) == GDA_BIT_OFFSET(init2rtr_qp_in, qpn) &&
+                      GDA_BIT_OFFSET(rst2init_qp_in, qpn) == GDA_BIT_OFFSET(rtr2rts_qp_in, qpn) &&
+                      GDA_BIT_OFFSET(rst2init_qp_in, qpn) == GDA_BIT_OFFSET(qp_2err_in, qpn) &&
+                      GDA_BIT_OFFSET(rst2init_qp_in, qpn) == GDA_BIT_OFFSET(qp_2rst_in, qpn) &&
+                      GDA_BIT_OFFSET(rst2init_qp_in, qpc) == GDA_BIT_OFFSET(init2rtr_qp_in, qpc) &&
+                      GDA_BIT_OFFSET(rst2init_qp_in, qpc) == GDA_BIT_OFFSET(rtr2rts_qp_in, qpc),
+                  "moves share their layout");
+    const uint32_t number = static_cast<uint32_t>(GDA_GET(rst2init_qp_in, in, qpn));
+    *qp = s.qp(number);
+    if (!*qp) return {Cause::no_such_qp, text("QP 0x%06x", number)};
+    if (from >= 0 && (*qp)->state != from) {
+        return {Cause::wrong_state,
+                text("%s is in %s, the move starts from %s", (*qp)->name, STATES[(*qp)->state & 7], STATES[from])};
+    }
+    return {};
+}
+
+const uint8_t* context_of(const uint8_t* in) { return in + GDA_BYTE_OFFSET(rst2init_qp_in, qpc); }
+
+#define SIM_KEEP(FIELD) GDA_SET(qpc, qp->context, FIELD, GDA_GET(qpc, qpc, FIELD))
+
+void take_rights(Qp* qp, const uint8_t* qpc, uint32_t optional) {
+    if (optional & OPTIONAL_RRE) SIM_KEEP(rre);
+    if (optional & OPTIONAL_RAE) SIM_KEEP(rae);
+    if (optional & OPTIONAL_RWE) SIM_KEEP(rwe);
+    qp->remote_write_allowed = GDA_GET(qpc, qp->context, rwe) != 0;
+}
+
+Answer check_port(const uint8_t* qpc) {
+    const uint32_t port = static_cast<uint32_t>(GDA_GET(qpc, qpc, primary_address_path.vhca_port_num));
+    return port > 1 ? Answer{Cause::port, text("port %u", port)} : Answer{};
+}
+
+}  // namespace
+
+Answer rst2init(DeviceState& s, const uint8_t* in, uint8_t* out) {
+    (void)out;
+    Qp* qp;
+    Answer answer = find(s, in, MLX5_QPC_STATE_RST, &qp);
+    if (answer.cause != Cause::none) return answer;
+    const uint8_t* qpc = context_of(in);
+    answer = check_port(qpc);
+    if (answer.cause != Cause::none) return answer;
+    if (GDA_GET(qpc, qpc, pm_state) == MLX5_QPC_PM_STATE_MIGRATED) {
+        qp->migrated = true;
+        SIM_KEEP(pm_state);
+    }
+    SIM_KEEP(primary_address_path.vhca_port_num);
+    SIM_KEEP(primary_address_path.pkey_index);
+    SIM_KEEP(counter_set_id);
+    take_rights(qp, qpc, OPTIONAL_RRE | OPTIONAL_RAE | OPTIONAL_RWE);
+    qp->state = MLX5_QPC_STATE_INIT;
+    return {};
+}
+
+Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out) {
+    (void)out;
+    Qp* qp;
+    Answer answer = find(s, in, MLX5_QPC_STATE_INIT, &qp);
+    if (answer.cause != Cause::none) return answer;
+    const uint8_t* qpc = context_of(in);
+    answer = check_port(qpc);
+    if (answer.cause != Cause::none) return answer;
+    if (!qp->migrated) return {Cause::migration, qp->name};
+    const uint32_t mtu = static_cast<uint32_t>(GDA_GET(qpc, qpc, mtu));
+    if (mtu < MLX5_QPC_MTU_256_BYTES || mtu > MLX5_QPC_MTU_4K_BYTES) return {Cause::path_mtu, text("mtu %u", mtu)};
+    const uint32_t log_message = static_cast<uint32_t>(GDA_GET(qpc, qpc, log_msg_max));
+    if (log_message > LOG_MAX_MESSAGE) return {Cause::message_size, text("log_msg_max %u", log_message)};
+    const uint32_t index = static_cast<uint32_t>(GDA_GET(qpc, qpc, primary_address_path.src_addr_index));
+    if (index >= GID_COUNT) return {Cause::address_index, text("src_addr_index %u of %d", index, GID_COUNT)};
+    const uint32_t gid_at = GDA_BYTE_OFFSET(qpc, primary_address_path.rgid_rip);
+    static const Gid none = {};
+    if (std::memcmp(qpc + gid_at, none, sizeof none) == 0) return {Cause::no_remote_gid, qp->name};
+
+    std::memcpy(qp->context + GDA_BYTE_OFFSET(qpc, primary_address_path),
+                qpc + GDA_BYTE_OFFSET(qpc, primary_address_path), GDA_BYTES_OF(ads));
+    SIM_KEEP(mtu);
+    SIM_KEEP(log_msg_max);
+    SIM_KEEP(remote_qpn);
+    SIM_KEEP(next_rcv_psn);
+    SIM_KEEP(min_rnr_nak);
+    SIM_KEEP(log_rra_max);
+    SIM_KEEP(atomic_mode);
+    take_rights(qp, qpc, static_cast<uint32_t>(GDA_GET(init2rtr_qp_in, in, opt_param_mask)));
+
+    std::memcpy(qp->remote_gid, qpc + gid_at, sizeof qp->remote_gid);
+    std::memcpy(qp->local_gid, s.gids[index], sizeof qp->local_gid);
+    qp->remote_qpn = static_cast<uint32_t>(GDA_GET(qpc, qpc, remote_qpn));
+    qp->expected_psn = static_cast<uint32_t>(GDA_GET(qpc, qpc, next_rcv_psn));
+    qp->min_rnr_nak = static_cast<uint32_t>(GDA_GET(qpc, qpc, min_rnr_nak));
+    qp->max_message_bytes = uint64_t{1} << (log_message ? log_message : static_cast<uint32_t>(LOG_MAX_MESSAGE));
+    bool own = false;
+    for (const Gid& gid : s.gids) own = own || std::memcmp(gid, qp->remote_gid, sizeof gid) == 0;
+    // Without a link to other processes a foreign address is a cable that ends nowhere: loopback drops what is not
+    // ours.
+    qp->link = own || !s.shm ? static_cast<Link*>(s.loopback.get()) : s.shm.get();
+    qp->state = MLX5_QPC_STATE_RTR;
+    return {};
+}
+
+Answer rtr2rts(DeviceState& s, const uint8_t* in, uint8_t* out) {
+    (void)out;
+    Qp* qp;
+    Answer answer = find(s, in, MLX5_QPC_STATE_RTR, &qp);
+    if (answer.cause != Cause::none) return answer;
+    const uint8_t* qpc = context_of(in);
+    const uint32_t optional = static_cast<uint32_t>(GDA_GET(rtr2rts_qp_in, in, opt_param_mask));
+    SIM_KEEP(retry_count);
+    SIM_KEEP(rnr_retry);
+    SIM_KEEP(next_send_psn);
+    SIM_KEEP(log_sra_max);
+    SIM_KEEP(log_ack_req_freq);
+    SIM_KEEP(primary_address_path.ack_timeout);
+    if (optional & OPTIONAL_RNR_TIMEOUT) {
+        SIM_KEEP(min_rnr_nak);
+        qp->min_rnr_nak = static_cast<uint32_t>(GDA_GET(qpc, qpc, min_rnr_nak));
+    }
+    take_rights(qp, qpc, optional);
+    qp->retry_count = qp->retries_left = static_cast<uint32_t>(GDA_GET(qpc, qpc, retry_count));
+    qp->rnr_retry = qp->rnr_left = static_cast<uint32_t>(GDA_GET(qpc, qpc, rnr_retry));
+    qp->ack_timeout = static_cast<uint32_t>(GDA_GET(qpc, qpc, primary_address_path.ack_timeout));
+    qp->next_psn = static_cast<uint32_t>(GDA_GET(qpc, qpc, next_send_psn));
+    qp->acked_psn = psn_add(qp->next_psn, 0xffffff);
+    qp->state = MLX5_QPC_STATE_RTS;
+    read_send_record(s, qp);  // what was posted before it was allowed is sent now
+    s.look_at(qp);
+    return {};
+}
+
+Answer to_error(DeviceState& s, const uint8_t* in, uint8_t* out) {
+    (void)out;
+    Qp* qp;
+    Answer answer = find(s, in, -1, &qp);
+    if (answer.cause != Cause::none) return answer;
+    if (qp->state == MLX5_QPC_STATE_RST) return {Cause::wrong_state, text("%s is in RESET", qp->name)};
+    scan_doorbells(s);
+    read_send_record(s, qp);
+    enter_error(s, qp);
+    return {};
+}
+
+Answer to_reset(DeviceState& s, const uint8_t* in, uint8_t* out) {
+    (void)out;
+    Qp* qp;
+    Answer answer = find(s, in, -1, &qp);
+    if (answer.cause != Cause::none) return answer;
+    scan_doorbells(s);  // what was rung before belongs to this life of the queue pair, not to its next
+    forget(s, qp);
+    // As created: what names its memory, its queues and its page stays; all that a connection and traffic made goes.
+    Qp fresh;
+    fresh.number = qp->number;
+    std::memcpy(fresh.name, qp->name, sizeof fresh.name);
+    std::memcpy(fresh.context, qp->context, sizeof fresh.context);
+    fresh.pd = qp->pd, fresh.page = qp->page;
+    fresh.send_cq = qp->send_cq, fresh.receive_cq = qp->receive_cq;
+    fresh.user_index = qp->user_index;
+    fresh.recordless = qp->recordless, fresh.has_receives = qp->has_receives, fresh.migrated = qp->migrated;
+    fresh.send_ring = qp->send_ring, fresh.receive_ring = qp->receive_ring, fresh.record = qp->record;
+    fresh.send_blocks = qp->send_blocks;
+    fresh.receive_entries = qp->receive_entries, fresh.receive_stride = qp->receive_stride;
+    *qp = std::move(fresh);
+    return {};
+}
+
+}  // namespace sim::firmware

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The addresses of software NICs: made from the slot number, and back. Used by the engine and the shm carrier.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace sim {
+
+enum : uint32_t { MAX_SLOTS = 254 };  // a queue pair's number carries the slot in its highest 8 of 24 bits
+enum : int { GID_COUNT = 4 };         // 0,1: link-local; 2,3: IPv4-mapped; odd: RoCE v2
+
+typedef uint8_t Gid[16];
+
+inline void mac_of(uint32_t slot, uint8_t out[6]) {
+    const uint8_t mac[6] = {0x02, 0x67, 0x64, 0x61, 0x00, static_cast<uint8_t>(slot)};
+    std::memcpy(out, mac, sizeof mac);
+}
+
+inline void gid_of(uint32_t slot, int index, uint8_t out[16]) {
+    std::memset(out, 0, 16);
+    uint8_t mac[6];
+    mac_of(slot, mac);
+    if (index < 2) {  // fe80:: and the modified EUI-64 of the MAC (RFC 4291, appendix A)
+        const uint8_t eui[8] = {
+            static_cast<uint8_t>(mac[0] ^ 0x02), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
+        out[0] = 0xfe, out[1] = 0x80;
+        std::memcpy(out + 8, eui, 8);
+    } else {  // ::ffff:127.71.0.(slot + 1): the loopback network, never routed
+        const uint8_t mapped[6] = {0xff, 0xff, 127, 71, 0, static_cast<uint8_t>(slot + 1)};
+        std::memcpy(out + 10, mapped, 6);
+    }
+}
+
+// False: not an address of a software NIC.
+inline bool slot_of(const uint8_t gid[16], uint32_t* slot) {
+    const uint32_t link_local = gid[15], mapped = static_cast<uint32_t>(gid[15]) - 1;
+    Gid candidate;
+    gid_of(link_local, 0, candidate);
+    if (link_local < MAX_SLOTS && std::memcmp(candidate, gid, 16) == 0) return *slot = link_local, true;
+    gid_of(mapped, 2, candidate);
+    if (mapped < MAX_SLOTS && std::memcmp(candidate, gid, 16) == 0) return *slot = mapped, true;
+    return false;
+}
+
+}  // namespace sim

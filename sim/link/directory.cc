@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// See directory.h.
+
+#include "sim/link/directory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "sim/link/address.h"
+
+namespace sim {
+
+namespace {
+
+// The file of a dead NIC: tell who still maps it, and remove the name. The caller holds its lock.
+void bury(int fd, const std::string& name) {
+    if (Inbox* old = Inbox::map(fd)) {
+        old->close();
+        Inbox::unmap(old);
+    }
+    unlink(name.c_str());
+}
+
+}  // namespace
+
+Directory::Directory() {
+    if (!prepare()) return;
+    for (uint32_t slot = 0; slot < MAX_SLOTS; ++slot) {
+        if (take(slot)) {
+            slot_ = slot;
+            sweep();
+            return;
+        }
+        if (!problem_.empty()) return;
+    }
+    problem_ = "all " + std::to_string(MAX_SLOTS) + " slots of " + path_ + " are taken by living processes";
+}
+
+Directory::~Directory() {
+    if (!inbox_) return;
+    inbox_->close();
+    Inbox::unmap(inbox_);
+    unlink(file(slot_).c_str());
+    ::close(lock_);
+}
+
+std::string Directory::file(uint32_t slot) const { return path_ + "/nic-" + std::to_string(slot); }
+
+bool Directory::prepare() {
+    const char* named = std::getenv("GDA_SIM_DIRECTORY");
+    path_ = named && *named ? named : "/dev/shm/gda-sim-" + std::to_string(geteuid());
+    if (mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
+        problem_ = "cannot make " + path_ + ": " + std::strerror(errno);
+        return false;
+    }
+    struct stat s;
+    if (lstat(path_.c_str(), &s) != 0 || !S_ISDIR(s.st_mode) || s.st_uid != geteuid() || (s.st_mode & 022)) {
+        problem_ = path_ + " is not a directory that only this user can write";
+        return false;
+    }
+    return true;
+}
+
+bool Directory::take(uint32_t slot) {
+    const std::string name = file(slot);
+    for (int attempt = 0; attempt < 8; ++attempt) {
+        int fd = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        if (fd < 0) {
+            problem_ = "cannot open " + name + ": " + std::strerror(errno);
+            return false;
+        }
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+            ::close(fd);
+            return false;  // a living NIC
+        }
+        // Between open and lock another starter may have removed the name: then this is nobody's file.
+        struct stat mine, named;
+        const bool same = fstat(fd, &mine) == 0 && stat(name.c_str(), &named) == 0 && mine.st_ino == named.st_ino;
+        if (same && mine.st_size == 0) {
+            int error = Inbox::format(fd);
+            inbox_ = error ? nullptr : Inbox::map(fd);
+            if (inbox_) {
+                lock_ = fd;
+                return true;
+            }
+            problem_ = "cannot lay out " + name + ": " + std::strerror(error ? error : ENOMEM);
+            unlink(name.c_str());
+            ::close(fd);
+            return false;
+        }
+        if (same) bury(fd, name);
+        ::close(fd);
+    }
+    return false;
+}
+
+void Directory::sweep() const {
+    for (uint32_t slot = 0; slot < MAX_SLOTS; ++slot) {
+        if (slot == slot_) continue;
+        int fd = open(file(slot).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0) continue;
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) bury(fd, file(slot));
+        ::close(fd);
+    }
+}
+
+Inbox* Directory::open_peer(uint32_t slot) const {
+    if (path_.empty() || slot >= MAX_SLOTS) return nullptr;
+    int fd = open(file(slot).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return nullptr;
+    Inbox* inbox = Inbox::map(fd);
+    ::close(fd);
+    return inbox;
+}
+
+bool Directory::alive(uint32_t slot) const {
+    int fd = open(file(slot).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return false;
+    const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0;
+    ::close(fd);
+    return locked;
+}
+
+void Directory::disown() {
+    if (lock_ >= 0) ::close(lock_);  // the lock belongs to the open file, which the parent still has
+    lock_ = -1;
+    inbox_ = nullptr;  // stays mapped: this process never looks at it again
+}
+
+}  // namespace sim

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The carrier between the NICs of one host: a packet to a GID goes into the inbox of the NIC whose slot the GID names.
+// A packet to nobody is lost, as on a cable that ends nowhere: the sender's retry counter is what notices.
+#pragma once
+
+#include <memory>
+
+#include "sim/link/address.h"
+#include "sim/link/directory.h"
+
+namespace sim {
+
+class Shm final : public Link {
+   public:
+    ~Shm() override;
+    bool send(const Packet& packet) override;
+    int poll(const Receive& receive, int budget) override;
+    size_t mtu_bytes() const override { return Inbox::PACKET_PAYLOAD_BYTES; }
+
+    // Whether a NIC is alive at that address and has not yet looked at all that lies in its inbox: its answer may
+    // still come, however long the machine lets it wait.
+    bool behind(const uint8_t gid[16]);
+
+    Directory& directory() { return directory_; }
+    void disown() { directory_.disown(); }
+
+   private:
+    Inbox* peer(uint32_t slot);
+
+    Directory directory_;
+    Inbox* peers_[MAX_SLOTS] = {};
+};
+
+}  // namespace sim

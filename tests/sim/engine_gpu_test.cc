@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPU memory as payload and as queues, against the fake driver of fake_libcuda.cc, whose path is GDA_TEST_FAKE_CUDA.
+
+#include <dlfcn.h>
+
+#include "tests/sim/engine_rig.h"
+
+using namespace rig;
+
+namespace {
+
+void* library;
+uint64_t (*fake_allocate)(size_t);
+uint8_t* (*fake_view)(uint64_t);
+void (*fake_stick)(int);
+int (*fake_count)(int);
+
+const uint32_t BYTES = 9 << 20;  // more than twice the staging memory
+
+// Puts between host and GPU memory in every direction; true when every byte came over.
+bool moves(World& w, uint64_t to, uint32_t rkey, uint64_t from, uint32_t lkey, uint32_t bytes) {
+    w.a.write(to, rkey, from, lkey, bytes);
+    w.a.ring();
+    const uint8_t* e = w.a_cq.wait();
+    CHECK_EQ(opcode_of(e), MLX5_CQE_REQ);
+    return opcode_of(e) == MLX5_CQE_REQ;
+}
+
+void payload(bool staging) {
+    World w(Options(), Options(), 6, false, false, BYTES);
+    w.nic.device.set_gpu_staging(staging);
+    const uint64_t x = fake_allocate(0), y = fake_allocate(16 << 20);
+    Memory gx(w.nic, x, BYTES), gy(w.nic, y, BYTES);
+    std::memset(fake_view(x), 0, BYTES);
+    std::memset(fake_view(y), 0, BYTES);
+    CHECK(fake_count(3) >= 1);
+    const int pinned = fake_count(3);
+    for (uint32_t bytes : {1u, 8u, 4096u, 65537u, BYTES}) {
+        for (uint32_t i = 0; i < bytes; ++i) w.source.p[i] = static_cast<uint8_t>(i * 13 + bytes);
+        const int before = fake_count(2);
+        CHECK(moves(w, x, gx.key, w.source.address(), w.src.key, bytes));  // host to GPU
+        CHECK(std::memcmp(fake_view(x), w.source.p, bytes) == 0);
+        CHECK(moves(w, y, gy.key, x, gx.key, bytes));  // GPU to GPU
+        CHECK(std::memcmp(fake_view(y), w.source.p, bytes) == 0);
+        CHECK(moves(w, w.target.address(), w.dst.key, y, gy.key, bytes));  // GPU to host
+        CHECK(w.same(bytes));
+        CHECK_EQ(fake_count(2) - before, staging ? 0 : 1);
+    }
+    CHECK_EQ(fake_count(3), pinned);  // nothing is allocated once a kernel may wait
+    CHECK(w.nic.device.report().empty());
+}
+
+void payload_by_device_copies() { payload(false); }
+void payload_by_staging() { payload(true); }
+
+void inline_and_mixed_segments() {
+    World w;
+    const uint64_t x = fake_allocate(0);
+    Memory gx(w.nic, x, 4096);
+    for (int i = 0; i < 100; ++i) fake_view(x)[i] = static_cast<uint8_t>(i + 1);
+    w.a.control(0, MLX5_OPCODE_RDMA_WRITE, 4);
+    w.a.remote(0, x + 1000, gx.key);
+    w.a.data(0, 2, x, 100, gx.key);
+    w.a.data(0, 3, w.source.address(), 50, w.src.key);
+    w.a.producer = 1;
+    w.a.ring();
+    CHECK_EQ(opcode_of(w.a_cq.wait()), MLX5_CQE_REQ);
+    CHECK(std::memcmp(fake_view(x) + 1000, fake_view(x), 100) == 0);
+    CHECK(std::memcmp(fake_view(x) + 1100, w.source.p, 50) == 0);
+}
+
+void queues_in_gpu_memory() {
+    Nic nic;
+    const uint64_t x = fake_allocate(32 << 20);
+    Queue cq(nic, 6, false, false, fake_view(x), x);
+    Options o;
+    o.registered = x + 65536;
+    o.at = fake_view(o.registered);
+    Pair p(nic, cq, nullptr, o);
+    p.connect(p.qpn);
+    Pages memory(8192);
+    Memory m(nic, memory.address(), 8192);
+    for (uint32_t i = 0; i < 300; ++i) {  // round both rings
+        memory.p[0] = static_cast<uint8_t>(i);
+        for (int n = 0; n < 3; ++n) p.write(memory.address() + 4096 + n, m.key, memory.address(), m.key, 1);
+        p.ring();
+        for (uint32_t n = 0; n < 3; ++n) {
+            const uint8_t* e = cq.wait();
+            CHECK_EQ(opcode_of(e), MLX5_CQE_REQ);
+            CHECK_EQ(index_of(e), (3 * i + n) & 0xffff);
+        }
+        CHECK_EQ(memory.p[4098], i & 0xff);
+        if (failures) return;
+    }
+    CHECK(nic.device.report().empty());
+    p.move(MLX5_CMD_OP_2ERR_QP);
+    p.write(memory.address(), m.key, memory.address(), m.key, 1);
+    p.ring();
+    CHECK_EQ(syndrome_of(cq.wait()), MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+}
+
+void to_another_nic() {
+    Nic a, b;
+    Queue a_cq(a), b_cq(b);
+    Pair p(a, a_cq), q(b, b_cq);
+    uint8_t a_gid[16], b_gid[16];
+    a.device.gid(1, a_gid);
+    b.device.gid(1, b_gid);
+    p.connect(q.qpn, b_gid);
+    q.connect(p.qpn, a_gid);
+    const uint64_t x = fake_allocate(0), y = fake_allocate(16 << 20);
+    const uint32_t bytes = 300001;
+    Memory gx(a, x, bytes), gy(b, y, bytes);
+    for (uint32_t i = 0; i < bytes; ++i) fake_view(x)[i] = static_cast<uint8_t>(i * 5 + (i >> 9));
+    p.write(y, gy.key, x, gx.key, bytes);
+    p.ring();
+    const uint8_t* e = nullptr;
+    CHECK(a.until([&] { return b.device.step(), (e = a_cq.poll()) != nullptr; }));
+    CHECK_EQ(opcode_of(e), MLX5_CQE_REQ);
+    CHECK(std::memcmp(fake_view(x), fake_view(y), bytes) == 0);
+}
+
+// Kernels that fill the GPU: the copy ends in an error and a sentence that says what to try, and the NIC lives on.
+void stuck_device_copy() {
+    World w;
+    const uint64_t x = fake_allocate(0);
+    Memory gx(w.nic, x, 8192);
+    fake_stick(1);
+    w.a.write(x + 4096, gx.key, x, gx.key, 100);
+    w.a.ring();
+    const uint8_t* e = w.a_cq.wait(10000000000u);
+    CHECK_EQ(syndrome_of(e), MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
+    CHECK(w.nic.said("did not finish within 2 s"));
+    CHECK(w.nic.said("staging"));
+    fake_stick(0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    library = dlopen(getenv("GDA_TEST_FAKE_CUDA"), RTLD_NOW | RTLD_GLOBAL);
+    if (!library) {
+        std::printf("cannot load the fake driver: %s\n", dlerror());
+        return 2;
+    }
+    fake_allocate = reinterpret_cast<uint64_t (*)(size_t)>(dlsym(library, "fake_allocate"));
+    fake_view = reinterpret_cast<uint8_t* (*)(uint64_t)>(dlsym(library, "fake_view"));
+    fake_stick = reinterpret_cast<void (*)(int)>(dlsym(library, "fake_stick"));
+    fake_count = reinterpret_cast<int (*)(int)>(dlsym(library, "fake_count"));
+    const Cases cases = {
+        {"payload_by_device_copies", payload_by_device_copies},
+        {"payload_by_staging", payload_by_staging},
+        {"inline_and_mixed_segments", inline_and_mixed_segments},
+        {"queues_in_gpu_memory", queues_in_gpu_memory},
+        {"to_another_nic", to_another_nic},
+        {"stuck_device_copy", stuck_device_copy},
+    };
+    return run(cases, argc, argv);
+}

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chip of the software NIC, driven by C++ programs through sim/engine/device.h.
+
+Each program (tests/sim/engine_*_test.cc) holds named cases; each case is one test here. The sanitized builds run whole
+programs. Everything is compiled once per session and flavour, into a temporary directory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+COMPILER = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
+BASE_FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fPIC", "-Icuda", "-I."]
+FLAVOURS = {
+    "plain": ["-O1"],
+    "address": ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "thread": ["-O1", "-g1", "-fsanitize=thread"],
+}
+PROGRAMS = (
+    "engine_queue_test",
+    "engine_error_test",
+    "engine_doorbell_test",
+    "engine_command_test",
+    "engine_host_test",
+    "engine_gpu_test",
+)
+SOURCES = [p for room in ("link", "engine", "firmware") for p in sorted((ROOT / "sim" / room).glob("*.cc"))]
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+
+Build = Callable[[str, str], Path]
+
+
+def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+    """Run a command from the root with a limit; its output is text."""
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def compile_one(source: Path, out: Path, flags: list[str]) -> None:
+    result = run([str(COMPILER), *BASE_FLAGS, *flags, "-c", str(source), "-o", str(out)])
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Build (once) a test program in a flavour and return its path."""
+    directory = tmp_path_factory.mktemp("engine")
+    objects: dict[str, list[str]] = {}
+    programs: dict[tuple[str, str], Path] = {}
+
+    def engine(flavour: str) -> list[str]:
+        if flavour not in objects:
+            outs = [directory / f"{flavour}-{p.parent.name}-{p.stem}.o" for p in SOURCES]
+            with ThreadPoolExecutor(max_workers=2) as pool:
+                list(pool.map(compile_one, SOURCES, outs, [FLAVOURS[flavour]] * len(SOURCES)))
+            objects[flavour] = [str(o) for o in outs]
+        return objects[flavour]
+
+    def make(name: str, flavour: str) -> Path:
+        key = (name, flavour)
+        if key not in programs:
+            out = directory / f"{flavour}-{name}"
+            source = str(HERE / f"{name}.cc")
+            if name == "fake_libcuda":
+                flags = ["-shared", "-Wl,-soname,libcuda.so.1"]
+                inputs = [source]
+            else:
+                flags = []
+                inputs = [source, *engine(flavour)]
+            command = [
+                str(COMPILER),
+                *BASE_FLAGS,
+                *FLAVOURS[flavour],
+                *flags,
+                *inputs,
+                "-o",
+                str(out),
+                "-ldl",
+                "-lpthread",
+            ]
+            result = run(command)
+            assert result.returncode == 0, result.stderr
+            programs[key] = out
+        return programs[key]
+
+    return make
+
+
+def environment(build: Build, name: str, flavour: str, directory: Path) -> dict[str, str]:
+    """Environment of a test program: NICs meet in a directory of their own; sanitizers stop at the first finding."""
+    values = dict(os.environ)
+    values["GDA_SIM_DIRECTORY"] = str(directory / "nics")
+    values["ASAN_OPTIONS"] = "detect_leaks=0:allow_user_segv_handler=1"
+    values["TSAN_OPTIONS"] = "halt_on_error=1:second_deadlock_stack=1:die_after_fork=0"
+    if name == "engine_gpu_test":
+        values["GDA_TEST_FAKE_CUDA"] = str(build("fake_libcuda", flavour))
+    return values
+
+
+def names_of_cases() -> list[tuple[str, str]]:
+    """(program, case) pairs, read from the tables at the end of the programs."""
+    found = []
+    for program in PROGRAMS:
+        for line in (HERE / f"{program}.cc").read_text().splitlines():
+            text = line.strip()
+            if text.startswith('{"'):
+                found.append((program, text.split('"')[1]))
+    return found
+
+
+@pytest.mark.parametrize(("program", "case"), names_of_cases())
+def test_case(build: Build, tmp_path: Path, program: str, case: str) -> None:
+    """Run one case of one program."""
+    result = run([str(build(program, "plain")), case], env=environment(build, program, "plain", tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"ok {case}" in result.stdout
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("flavour", ["address", "thread"])
+def test_sanitized(build: Build, tmp_path: Path, program: str, flavour: str) -> None:
+    """All cases under a sanitizer: no finding, no failure."""
+    result = run([str(build(program, flavour))], env=environment(build, program, flavour, tmp_path))
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-6000:]
+    expected = [case for name, case in names_of_cases() if name == program]
+    assert [line[3:] for line in result.stdout.splitlines() if line.startswith("ok ")] == sorted(expected)
+
+
+def test_benchmark_runs(build: Build, tmp_path: Path) -> None:
+    """The benchmark prints its figures; how large they are is not asserted."""
+    result = run([str(build("engine_bench", "plain")), "1"], env=environment(build, "engine_bench", "plain", tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "post to completion" in result.stdout
+    assert "in flight" in result.stdout
+    assert result.stdout.count("GB/s") == 6
+
+
+def test_no_link_to_drivers(build: Build) -> None:
+    """The engine names neither libibverbs nor libcuda as a needed library."""
+    result = run(["ldd", str(build("engine_bench", "plain"))])
+    assert "libcuda" not in result.stdout
+    assert "libibverbs" not in result.stdout
