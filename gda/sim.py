@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs any program on the software ConnectX, and steers the one of this process.
+
+Called by `python -m gda sim run -- PROGRAM` and by tests. The program is not changed: the preload library puts the
+software NIC behind its libibverbs and libmlx5 (sim/uverbs/preload.cc).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from gda import attach, config
+from gda.errors import ArgumentError, UnavailableError
+
+__all__ = ["current", "preload_libraries", "run"]
+
+_SANITIZER = re.compile(rb"\x00(lib[at]san\.so\.[0-9]+)\x00")
+
+
+def current() -> attach.SoftwareNic:
+    """Return the software NIC of this process, attached if it was not yet.
+
+    Raises UnavailableError when its library is not built or it cannot attach here.
+    """
+    return attach.software_nic()
+
+
+def preload_libraries() -> list[str]:
+    """Return what LD_PRELOAD must hold, in order: a sanitizer's runtime if the NIC was built with one, then the NIC.
+
+    GDA_SIM_LIBRARY names another build of the NIC; its preload library must lie beside it.
+    Raises UnavailableError when a library is missing.
+    """
+    built = Path(__file__).resolve().parent / "lib" / "libgda_sim.so"
+    library = Path(config.get("GDA_SIM_LIBRARY") or built).absolute()
+    preload = library.with_name("libgda_preload.so")
+    for path in (library, preload):
+        if not path.exists():
+            raise UnavailableError(
+                f"the software NIC's library {path} does not exist",
+                "build it: python setup.py build_ext --inplace (or make demo); GDA_SIM_LIBRARY names another build",
+            )
+    runtimes = sorted({name.decode() for name in _SANITIZER.findall(library.read_bytes())})
+    return [*runtimes, str(preload)]
+
+
+def run(argv: Sequence[str]) -> int:
+    """Replace this process by a program that runs on the software NIC; `argv` is [--] PROGRAM [ARGUMENT ...].
+
+    Returns only by an exception: ArgumentError without a program, UnavailableError when the program or the library
+    is missing.
+    """
+    command = list(argv[1:] if argv[:1] == ["--"] else argv)
+    if not command:
+        raise ArgumentError("sim run needs a program", "python -m gda sim run -- ibv_devinfo -v")
+    libraries = preload_libraries()
+    program = shutil.which(command[0])
+    if program is None:
+        raise UnavailableError(
+            f"the program {command[0]!r} is not on the PATH or not executable",
+            "ibv_devinfo and ibv_rc_pingpong are in the Debian package ibverbs-utils, ib_write_bw in perftest",
+        )
+    os.execve(program, command, config.environment_with_preload(libraries))

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C functions by which Python reaches the software NIC in its process (gda/attach.py loads them by name).
+// Integers and strings only; strings stay valid until the same function is called again by the same thread.
+#pragma once
+
+#include <cstdint>
+
+#define GDA_SIM_EXPORT extern "C" __attribute__((visibility("default")))
+
+// Puts the software NIC behind the libibverbs, libmlx5 and libnl-3 loaded in this process. Idempotent.
+// 0, or a negative errno with the reason in gda_sim_message().
+GDA_SIM_EXPORT int gda_sim_attach(void);
+GDA_SIM_EXPORT int gda_sim_attached(void);
+GDA_SIM_EXPORT const char* gda_sim_message(void);
+
+// One step of the engine of every NIC in this process; how many things were done. This is also the idle hook of
+// device code that runs on the CPU.
+GDA_SIM_EXPORT int gda_sim_step(void);
+// 0: only steps; 1: a background thread that naps when idle (default); 2: a background thread that spins.
+GDA_SIM_EXPORT int gda_sim_set_thread(int mode);
+
+GDA_SIM_EXPORT uint64_t gda_sim_counter(const char* name);
+GDA_SIM_EXPORT const char* gda_sim_counter_names(void);  // separated by newlines
+GDA_SIM_EXPORT const char* gda_sim_report(void);         // sentences separated by newlines
+GDA_SIM_EXPORT void gda_sim_clear_report(void);
+GDA_SIM_EXPORT int gda_sim_last_doorbell(uint32_t qpn, uint64_t* value);  // 1 if there was one
+GDA_SIM_EXPORT void gda_sim_set_gpu_staging(int on);
+GDA_SIM_EXPORT uint64_t gda_sim_objects(void);  // objects alive in this process's NIC: 0 after a clean teardown

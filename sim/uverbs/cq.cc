@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Completion queues and completion channels: CREATE_COMP_CHANNEL, CREATE_CQ (both forms), DESTROY_CQ.
+#include <errno.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+
+#include "sim/uverbs/context.h"
+#include "sim/uverbs/dispatch.h"
+#include "sim/uverbs/events.h"
+#include "sim/uverbs/nic.h"
+#include "sim/uverbs/objects.h"
+#include "sim/uverbs/poll.h"
+
+namespace sim::uverbs {
+
+int Cq::destroy() {
+    SIM_COMMAND_OF(command, destroy_cq, gda::prm::MLX5_CMD_OP_DESTROY_CQ);
+    GDA_SET(destroy_cq_in, command.in, cqn, cqn);
+    const int error = execute(command);
+    if (error && error != ENODEV) return error;
+    const auto reported = events::remove_cq(cqn);
+    completions_reported = reported.completions;
+    asynchronous_reported = reported.asynchronous;
+    ring.release();
+    record.release();
+    return 0;
+}
+
+namespace cq {
+namespace {
+
+constexpr uint32_t doorbell_record_bytes = GDA_BYTES_OF(cq_doorbell_record);
+constexpr uint32_t first_event_queue = 1;
+
+// Both forms after their structs are read.
+int create(Context& context, const WriteCommand& command, const ib_uverbs_ex_create_cq& request,
+           ib_uverbs_create_cq_resp* response) {
+    const auto driver = command.driver<mlx5_ib_create_cq>();
+    const uint32_t log_max = Nic::limits().log_max_cq_size;
+    if (request.comp_vector >= identity::completion_vectors) return EINVAL;
+    if (request.cqe >= 1u << log_max) return EINVAL;
+    uint32_t log_size = 0;
+    while (1u << log_size < request.cqe + 1) ++log_size;  // at least one spare entry, then a power of two
+    if (log_size > log_max) return EINVAL;
+    if (driver.cqe_size != 64 && driver.cqe_size != 128) return EINVAL;
+    if (driver.cqe_comp_en || (driver.flags & ~MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)) return EOPNOTSUPP;
+    if (!(driver.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)) return EINVAL;  // there are no static pages
+    if (request.flags & ~uint32_t{IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN})
+        return EOPNOTSUPP;
+
+    events::Listener listener;
+    listener.user_handle = request.user_handle;
+    listener.asynchronous = context.asynchronous;
+    if (request.comp_channel >= 0) {
+        listener.completion = files::channel(request.comp_channel);
+        if (!listener.completion) return EBADF;
+    }
+
+    auto cq = std::make_unique<Cq>();
+    cq->user_handle = request.user_handle;
+    if (int error = cq->ring.reserve(driver.buf_addr, uint64_t{driver.cqe_size} << log_size)) return error;
+    if (int error = cq->record.reserve(driver.db_addr, doorbell_record_bytes)) return error;
+    SIM_COMMAND_OF(firmware, create_cq, gda::prm::MLX5_CMD_OP_CREATE_CQ);
+    uint8_t* in = firmware.in;
+    GDA_SET(create_cq_in, in, cq_context.cqe_sz, driver.cqe_size == 128 ? 1 : 0);
+    GDA_SET(create_cq_in, in, cq_context.oi, !!(request.flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN));
+    GDA_SET(create_cq_in, in, cq_context.log_cq_size, log_size);
+    GDA_SET(create_cq_in, in, cq_context.uar_page, driver.uar_page_index);
+    GDA_SET(create_cq_in, in, cq_context.c_eqn_or_apu_element, first_event_queue + request.comp_vector);
+    GDA_SET(create_cq_in, in, cq_context.dbr_umem_valid, 1);
+    GDA_SET(create_cq_in, in, cq_context.dbr_umem_id, cq->record.id());
+    GDA_SET(create_cq_in, in, cq_context.dbr_addr, 0);
+    GDA_SET(create_cq_in, in, cq_umem_valid, 1);
+    GDA_SET(create_cq_in, in, cq_umem_id, cq->ring.id());
+    GDA_SET(create_cq_in, in, cq_umem_offset, 0);
+    if (int error = execute(firmware)) return error;
+    cq->cqn = static_cast<uint32_t>(GDA_GET(create_cq_out, firmware.out, cqn));
+    events::add_cq(cq->cqn, std::move(listener));
+
+    const mlx5_ib_create_cq_resp driver_response{cq->cqn, 0};
+    command.answer_driver(driver_response);
+    response->cqe = (1u << log_size) - 1;
+    response->cq_handle = context.objects.add(std::move(cq));
+    poll::wrap(request.user_handle, context.fd());
+    return 0;
+}
+
+}  // namespace
+
+int create_channel(Context& context, const WriteCommand& command) {
+    (void)context;  // a channel is a file of its own: it ends when it is closed
+    ib_uverbs_create_comp_channel request;
+    if (!command.read(&request)) return ENOSPC;
+    auto channel = Channel::make(Channel::Carries::completions);
+    if (!channel) return errno;
+    ib_uverbs_create_comp_channel_resp response{static_cast<uint32_t>(channel->reader())};
+    files::add(channel->reader(), channel);
+    command.answer(response);
+    return 0;
+}
+
+int create(Context& context, const WriteCommand& command) {
+    ib_uverbs_create_cq request;
+    if (!command.read(&request)) return ENOSPC;
+    ib_uverbs_ex_create_cq full{};
+    full.user_handle = request.user_handle;
+    full.cqe = request.cqe;
+    full.comp_vector = request.comp_vector;
+    full.comp_channel = request.comp_channel;
+    ib_uverbs_create_cq_resp response{};
+    if (int error = create(context, command, full, &response)) return error;
+    command.answer(response);
+    return 0;
+}
+
+int create_ex(Context& context, const WriteCommand& command) {
+    ib_uverbs_ex_create_cq request;
+    if (!command.read(&request)) return ENOSPC;
+    if (request.comp_mask || request.reserved) return EINVAL;
+    ib_uverbs_ex_create_cq_resp response{};
+    if (int error = create(context, command, request, &response.base)) return error;
+    response.response_length = static_cast<uint32_t>(std::min(sizeof response, command.core_out.bytes));
+    command.answer(response);
+    return 0;
+}
+
+int destroy(Context& context, const WriteCommand& command) {
+    ib_uverbs_destroy_cq request;
+    if (!command.read(&request)) return ENOSPC;
+    auto* cq = context.objects.find<Cq>(request.cq_handle);
+    if (!cq) return EINVAL;
+    if (cq->users) return EBUSY;
+    if (int error = cq->destroy()) return error;
+    const ib_uverbs_destroy_cq_resp response{cq->completions_reported, cq->asynchronous_reported};
+    context.objects.forget(cq);
+    command.answer(response);
+    return 0;
+}
+
+}  // namespace cq
+}  // namespace sim::uverbs

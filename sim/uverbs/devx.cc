@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// DEVX: firmware commands straight from the program, and the umems they name. The driver only sorts commands by what
+// they do to objects and remembers how to end each object; judging a command is the firmware's business.
+// Source: Linux, drivers/infiniband/hw/mlx5/devx.c: a command of the wrong kind is EINVAL; a status other than OK
+// comes back in the output together with EREMOTEIO.
+#include <errno.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+
+#include <vector>
+
+#include "sim/uverbs/context.h"
+#include "sim/uverbs/dispatch.h"
+#include "sim/uverbs/mapping.h"
+#include "sim/uverbs/nic.h"
+#include "sim/uverbs/objects.h"
+#include "sim/uverbs/qp.h"
+
+namespace sim::uverbs::devx {
+namespace {
+
+using namespace gda::prm;
+
+enum class Category { general, create, modify, query, destroy, unknown };
+
+Category category_of(uint64_t opcode) {
+    switch (opcode) {
+        case MLX5_CMD_OP_QUERY_HCA_CAP:
+        case MLX5_CMD_OP_QUERY_ROCE_ADDRESS:
+            return Category::general;
+        case MLX5_CMD_OP_CREATE_MKEY:
+        case MLX5_CMD_OP_CREATE_CQ:
+        case MLX5_CMD_OP_CREATE_QP:
+            return Category::create;
+        case MLX5_CMD_OP_RST2INIT_QP:
+        case MLX5_CMD_OP_INIT2RTR_QP:
+        case MLX5_CMD_OP_RTR2RTS_QP:
+        case MLX5_CMD_OP_2ERR_QP:
+        case MLX5_CMD_OP_2RST_QP:
+            return Category::modify;
+        case MLX5_CMD_OP_QUERY_CQ:
+        case MLX5_CMD_OP_QUERY_QP:
+            return Category::query;
+        case MLX5_CMD_OP_DESTROY_MKEY:
+        case MLX5_CMD_OP_DESTROY_CQ:
+        case MLX5_CMD_OP_DESTROY_QP:
+            return Category::destroy;
+        default:
+            return Category::unknown;  // the firmware answers BAD_OP
+    }
+}
+
+// The object's number lies at the same place in all these commands, in and out.
+static_assert(GDA_BIT_OFFSET(destroy_cq_in, cqn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
+                  GDA_BIT_OFFSET(destroy_mkey_in, mkey_index) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
+                  GDA_BIT_OFFSET(create_cq_out, cqn) == GDA_BIT_OFFSET(create_qp_out, qpn) &&
+                  GDA_BIT_OFFSET(create_mkey_out, mkey_index) == GDA_BIT_OFFSET(create_qp_out, qpn) &&
+                  GDA_BIT_OFFSET(query_cq_in, cqn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
+                  GDA_BIT_OFFSET(query_qp_in, qpn) == GDA_BIT_OFFSET(destroy_qp_in, qpn),
+              "one place for the number of an object");
+constexpr size_t header_bytes = GDA_BYTES_OF(destroy_qp_in);
+
+struct Kind {
+    uint32_t create, destroy;
+    bool queue_pair, completion_queue;  // which commands may name it later
+};
+const Kind kinds[] = {
+    {MLX5_CMD_OP_CREATE_MKEY, MLX5_CMD_OP_DESTROY_MKEY, false, false},
+    {MLX5_CMD_OP_CREATE_CQ, MLX5_CMD_OP_DESTROY_CQ, false, true},
+    {MLX5_CMD_OP_CREATE_QP, MLX5_CMD_OP_DESTROY_QP, true, false},
+};
+
+class FirmwareObject : public Object {
+   public:
+    static constexpr Type kind = Type::devx;
+    FirmwareObject(const Kind& what, uint32_t number) : Object(kind), what(what), number(number) {}
+    int destroy() override {
+        SIM_COMMAND_OF(command, destroy_qp, what.destroy);
+        GDA_SET(destroy_qp_in, command.in, qpn, number);
+        const int error = execute(command);
+        return error == ENODEV ? 0 : error;
+    }
+    const Kind& what;
+    const uint32_t number;
+};
+
+class UserUmem : public Object {
+   public:
+    static constexpr Type kind = Type::umem;
+    UserUmem() : Object(kind) {}
+    int destroy() override { return umem.release(); }
+    Umem umem;
+};
+
+// Runs the command between two attributes. 0, EREMOTEIO with the answer in place, or an errno before the firmware.
+int run(Request& request, uint16_t in_id, uint16_t out_id, std::vector<uint8_t>* answer) {
+    const Bytes in = request.in(in_id);
+    const Room out = request.out(out_id);
+    if (in.bytes < header_bytes || out.bytes < GDA_BYTES_OF(destroy_qp_out)) return EINVAL;
+    Nic nic;
+    if (!nic) return ENODEV;
+    answer->assign(out.bytes, 0);
+    const bool ok = run_command(nic, in.data, in.bytes, answer->data(), answer->size());
+    put(out, answer->data(), answer->size());
+    return ok ? 0 : EREMOTEIO;
+}
+
+Category category_of(const Request& request, uint16_t in_id, uint64_t* opcode) {
+    const Bytes in = request.in(in_id);
+    if (in.bytes < header_bytes) return Category::destroy;  // refused everywhere
+    *opcode = GDA_GET(destroy_qp_in, in.data, opcode);
+    return category_of(*opcode);
+}
+
+// Whether a command about an object names the one that the handle stands for. Verbs objects can be meant, too.
+bool names(const Object& object, uint64_t opcode, uint64_t number) {
+    const bool about_cq = opcode == MLX5_CMD_OP_QUERY_CQ;
+    if (object.type == Object::Type::qp) return !about_cq && static_cast<const Qp&>(object).qpn == number;
+    if (object.type == Object::Type::cq) return about_cq && static_cast<const Cq&>(object).cqn == number;
+    if (object.type != Object::Type::devx) return false;
+    const auto& firmware = static_cast<const FirmwareObject&>(object);
+    return (about_cq ? firmware.what.completion_queue : firmware.what.queue_pair) && firmware.number == number;
+}
+
+int about_object(Context& context, Request& request, uint16_t handle_id, uint16_t in_id, uint16_t out_id,
+                 Category wanted) {
+    uint64_t opcode = 0;
+    const Category category = category_of(request, in_id, &opcode);
+    if (category != wanted && category != Category::unknown) return EINVAL;
+    const Object* object = context.objects.find_any(request.handle(handle_id));
+    if (!object) return ENOENT;
+    if (category == wanted && !names(*object, opcode, GDA_GET(destroy_qp_in, request.in(in_id).data, qpn)))
+        return EINVAL;
+    std::vector<uint8_t> answer;
+    return run(request, in_id, out_id, &answer);
+}
+
+}  // namespace
+
+int other(Context& context, Request& request) {
+    if (!context.devx) return EINVAL;
+    uint64_t opcode = 0;
+    const Category category = category_of(request, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, &opcode);
+    if (category != Category::general && category != Category::unknown) return EINVAL;
+    std::vector<uint8_t> answer;
+    return run(request, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer);
+}
+
+int query_eqn(Context& context, Request& request) {
+    if (!context.devx) return EINVAL;
+    const auto vector = request.value<uint32_t>(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC);
+    if (vector >= identity::completion_vectors) return EINVAL;
+    request.answer(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, vector + 1);  // queue 0 is the driver's own
+    return 0;
+}
+
+int create(Context& context, Request& request) {
+    if (!context.devx) return EINVAL;
+    uint64_t opcode = 0;
+    const Category category = category_of(request, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, &opcode);
+    if (category != Category::create && category != Category::unknown) return EINVAL;
+    std::vector<uint8_t> answer;
+    if (int error = run(request, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, &answer))
+        return error;
+    for (const Kind& kind : kinds) {
+        if (kind.create != opcode) continue;
+        const auto number = static_cast<uint32_t>(GDA_GET(create_qp_out, answer.data(), qpn));
+        const uint32_t handle = context.objects.add(std::make_unique<FirmwareObject>(kind, number));
+        request.set_handle(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, handle);
+        return 0;
+    }
+    return EINVAL;
+}
+
+int destroy(Context& context, Request& request) {
+    auto* object = context.objects.find<FirmwareObject>(request.handle(MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE));
+    return object ? context.objects.destroy(object) : ENOENT;
+}
+
+int modify(Context& context, Request& request) {
+    if (!context.devx) return EINVAL;
+    return about_object(context, request, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN,
+                        MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, Category::modify);
+}
+
+int query(Context& context, Request& request) {
+    if (!context.devx) return EINVAL;
+    return about_object(context, request, MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN,
+                        MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, Category::query);
+}
+
+int register_umem(Context& context, Request& request) {
+    if (!context.devx) return EINVAL;
+    if (request.has(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD)) return EOPNOTSUPP;  // see mr.cc
+    const auto access = request.value<uint32_t>(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS);
+    constexpr uint32_t remote_changes = IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
+    if ((access & remote_changes) && !(access & IB_UVERBS_ACCESS_LOCAL_WRITE)) return EINVAL;
+    const auto address = request.value<uint64_t>(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR);
+    const auto bytes = request.value<uint64_t>(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN);
+    if (!bytes || address + bytes < address) return EINVAL;
+    if (int error = check_mapped(address, bytes, access & IB_UVERBS_ACCESS_LOCAL_WRITE)) return error;
+    auto umem = std::make_unique<UserUmem>();
+    if (int error = umem->umem.reserve(address, bytes)) return error;
+    request.answer(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, umem->umem.id());
+    request.set_handle(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE, context.objects.add(std::move(umem)));
+    return 0;
+}
+
+int release_umem(Context& context, Request& request) {
+    auto* umem = context.objects.find<UserUmem>(request.handle(MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE));
+    return umem ? context.objects.destroy(umem) : ENOENT;
+}
+
+}  // namespace sim::uverbs::devx

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// See events.h. One lock guards the tables and the channels: an event is a rare thing beside a completion.
+#include "sim/uverbs/events.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <rdma/ib_user_verbs.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "sim/engine/device.h"
+#include "sim/uverbs/real.h"
+
+namespace sim::uverbs {
+namespace {
+
+struct Tables {
+    std::mutex mutex;
+    std::map<uint32_t, events::Listener> cqs, qps;
+};
+Tables& tables() {
+    static Tables* instance = new Tables;  // leaked: the engine's thread may outlive static destruction
+    return *instance;
+}
+
+}  // namespace
+
+std::shared_ptr<Channel> Channel::make(Carries what) {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return nullptr;
+    const int drain = fcntl(pair[0], F_DUPFD_CLOEXEC, 0);
+    if (drain < 0) {
+        real::close(pair[0]);
+        real::close(pair[1]);
+        return nullptr;
+    }
+    return std::shared_ptr<Channel>(new Channel(what, pair[0], drain, pair[1]));
+}
+
+Channel::~Channel() {
+    if (writer_ >= 0) real::close(writer_);
+    if (drain_ >= 0) real::close(drain_);
+}
+
+void Channel::flush() {
+    while (!waiting_.empty()) {
+        const std::string& record = waiting_.front();
+        if (::send(writer_, record.data(), record.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+            if (errno == EPIPE) waiting_.clear();
+            return;
+        }
+        waiting_.pop_front();
+    }
+}
+
+void Channel::send(const void* record, size_t bytes) {
+    if (writer_ < 0) return;
+    waiting_.emplace_back(static_cast<const char*>(record), bytes);
+    flush();
+}
+
+uint32_t Channel::withdraw(uint64_t element) {
+    if (writer_ < 0) return 0;
+    std::vector<std::string> kept;
+    uint32_t taken = 0;
+    const auto sort = [&](std::string record) {
+        uint64_t first = 0;
+        memcpy(&first, record.data(), std::min(sizeof first, record.size()));
+        if (first == element)
+            ++taken;
+        else
+            kept.push_back(std::move(record));
+    };
+    char record[sizeof(ib_uverbs_async_event_desc)];
+    ssize_t bytes;
+    while ((bytes = recv(drain_, record, sizeof record, MSG_DONTWAIT)) > 0)
+        sort(std::string(record, static_cast<size_t>(bytes)));
+    for (auto& waiting : waiting_) sort(std::move(waiting));
+    waiting_.assign(kept.begin(), kept.end());
+    flush();
+    return taken;
+}
+
+void Channel::close() {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    if (writer_ >= 0) real::close(writer_);
+    if (drain_ >= 0) real::close(drain_);
+    writer_ = drain_ = -1;
+    waiting_.clear();
+}
+
+namespace events {
+
+void add_cq(uint32_t cqn, Listener listener) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    tables().cqs[cqn] = std::move(listener);
+}
+void add_qp(uint32_t qpn, Listener listener) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    tables().qps[qpn] = std::move(listener);
+}
+
+namespace {
+
+Reported remove(std::map<uint32_t, Listener>& table, uint32_t number) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    auto found = table.find(number);
+    if (found == table.end()) return {};
+    Listener listener = std::move(found->second);
+    table.erase(found);
+    Reported reported{listener.completions_sent, listener.asynchronous_sent};
+    if (listener.completion) reported.completions -= listener.completion->withdraw(listener.user_handle);
+    if (listener.asynchronous) reported.asynchronous -= listener.asynchronous->withdraw(listener.user_handle);
+    return reported;
+}
+
+}  // namespace
+
+Reported remove_cq(uint32_t cqn) { return remove(tables().cqs, cqn); }
+Reported remove_qp(uint32_t qpn) { return remove(tables().qps, qpn); }
+
+void completion(uint32_t cqn) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    auto found = tables().cqs.find(cqn);
+    if (found == tables().cqs.end() || !found->second.completion) return;
+    const ib_uverbs_comp_event_desc record{found->second.user_handle};
+    found->second.completion->send(&record, sizeof record);
+    ++found->second.completions_sent;
+}
+
+void asynchronous(uint32_t number, int event) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    auto& table = event == static_cast<int>(AsyncEvent::cq_error) ? tables().cqs : tables().qps;
+    auto found = table.find(number);
+    if (found == table.end() || !found->second.asynchronous) return;
+    ib_uverbs_async_event_desc record{};
+    record.element = found->second.user_handle;
+    record.event_type = static_cast<uint32_t>(event);  // AsyncEvent has the numbers of enum ib_event_type
+    found->second.asynchronous->send(&record, sizeof record);
+    ++found->second.asynchronous_sent;
+}
+
+void lock() { tables().mutex.lock(); }
+void unlock() { tables().mutex.unlock(); }
+void forget() {
+    tables().cqs.clear();
+    tables().qps.clear();
+}
+
+}  // namespace events
+}  // namespace sim::uverbs

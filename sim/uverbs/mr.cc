@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory regions: REG_MR, REREG_MR, DEREG_MR, QUERY_MR and REG_DMABUF_MR. A region is a umem and a key over it, as the
+// real driver would make by CREATE_MKEY over pinned pages.
+#include <errno.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+
+#include <atomic>
+
+#include "sim/uverbs/context.h"
+#include "sim/uverbs/dispatch.h"
+#include "sim/uverbs/mapping.h"
+#include "sim/uverbs/nic.h"
+#include "sim/uverbs/objects.h"
+
+namespace sim::uverbs::mr {
+namespace {
+
+constexpr uint32_t page_mask = 0xfff;
+// On-demand paging and memory windows are not announced.
+constexpr uint32_t supported_access = IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_WRITE |
+                                      IB_UVERBS_ACCESS_REMOTE_READ | IB_UVERBS_ACCESS_REMOTE_ATOMIC |
+                                      IB_UVERBS_ACCESS_MW_BIND | IB_UVERBS_ACCESS_ZERO_BASED |
+                                      IB_UVERBS_ACCESS_HUGETLB | IB_UVERBS_ACCESS_OPTIONAL_RANGE;
+
+// IBV_REREG_MR_CHANGE_*: the flags of REREG_MR.
+constexpr uint32_t change_translation = 1, change_pd = 2, change_access = 4, change_all = 7;
+
+int check_access(uint32_t access) {
+    if (access & ~supported_access) return access & IB_UVERBS_ACCESS_ON_DEMAND ? EOPNOTSUPP : EINVAL;
+    if ((access & (IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC)) &&
+        !(access & IB_UVERBS_ACCESS_LOCAL_WRITE))
+        return EINVAL;
+    return 0;
+}
+
+struct Range {
+    uint64_t start = 0, bytes = 0, iova = 0;
+};
+
+// The key of one region at one time; a re-registration makes a new one.
+class Key {
+   public:
+    ~Key() { release(); }
+
+    int make(const Range& range, uint32_t pdn, uint32_t access) {
+        if (!range.bytes || range.start + range.bytes < range.start) return EINVAL;
+        if ((range.start & page_mask) != (range.iova & page_mask)) return EINVAL;  // the card maps whole pages
+        if (int error = check_mapped(range.start, range.bytes, access & IB_UVERBS_ACCESS_LOCAL_WRITE)) return error;
+        if (int error = umem_.reserve(range.start, range.bytes)) return error;
+        SIM_COMMAND_OF(command, create_mkey, gda::prm::MLX5_CMD_OP_CREATE_MKEY);
+        // The low eight bits of a key belong to the driver: another value for each region catches stale keys.
+        static std::atomic<uint32_t> variant{0};
+        const uint32_t low = variant.fetch_add(1) & 0xff;
+        uint8_t* in = command.in;
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.access_mode_1_0, gda::prm::MKC_ACCESS_MODE_MTT);
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.a, !!(access & IB_UVERBS_ACCESS_REMOTE_ATOMIC));
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.rw, !!(access & IB_UVERBS_ACCESS_REMOTE_WRITE));
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.rr, !!(access & IB_UVERBS_ACCESS_REMOTE_READ));
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.lw, !!(access & IB_UVERBS_ACCESS_LOCAL_WRITE));
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.lr, 1);
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.qpn, 0xffffff);  // any queue pair
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.mkey_7_0, low);
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.pd, pdn);
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.start_addr, range.iova);
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.len, range.bytes);
+        GDA_SET(create_mkey_in, in, mkey_umem_valid, 1);
+        GDA_SET(create_mkey_in, in, mkey_umem_id, umem_.id());
+        GDA_SET(create_mkey_in, in, mkey_umem_offset, 0);
+        if (int error = execute(command)) return error;
+        index_ = GDA_GET(create_mkey_out, command.out, mkey_index);
+        key_ = index_ << 8 | low;
+        valid_ = true;
+        return 0;
+    }
+
+    int release() {
+        if (valid_) {
+            SIM_COMMAND_OF(command, destroy_mkey, gda::prm::MLX5_CMD_OP_DESTROY_MKEY);
+            GDA_SET(destroy_mkey_in, command.in, mkey_index, index_);
+            const int error = execute(command);
+            if (error && error != ENODEV) return error;
+            valid_ = false;
+        }
+        return umem_.release();
+    }
+    uint32_t key() const { return key_; }
+
+   private:
+    Umem umem_;
+    uint32_t index_ = 0, key_ = 0;
+    bool valid_ = false;
+};
+
+class Mr : public Object {
+   public:
+    static constexpr Type kind = Type::mr;
+    Mr() : Object(kind) {}
+    int destroy() override { return key->release(); }
+    std::unique_ptr<Key> key = std::make_unique<Key>();
+    Range range;
+    uint32_t access = 0;
+};
+
+}  // namespace
+
+int register_(Context& context, const WriteCommand& command) {
+    ib_uverbs_reg_mr request;
+    if (!command.read(&request)) return ENOSPC;
+    auto* pd = context.objects.find<Pd>(request.pd_handle);
+    if (!pd) return EINVAL;
+    if (int error = check_access(request.access_flags)) return error;
+    auto mr = std::make_unique<Mr>();
+    mr->range = {request.start, request.length, request.hca_va};
+    mr->access = request.access_flags;
+    if (int error = mr->key->make(mr->range, pd->pdn, mr->access)) return error;
+    ib_uverbs_reg_mr_resp response{};
+    response.lkey = response.rkey = mr->key->key();
+    response.mr_handle = context.objects.add(std::move(mr), {pd});
+    command.answer(response);
+    return 0;
+}
+
+// The old key ends only when the new one exists.
+int reregister(Context& context, const WriteCommand& command) {
+    ib_uverbs_rereg_mr request;
+    if (!command.read(&request)) return ENOSPC;
+    auto* mr = context.objects.find<Mr>(request.mr_handle);
+    if (!mr || !request.flags || (request.flags & ~change_all)) return EINVAL;
+    const uint32_t access = request.flags & change_access ? request.access_flags : mr->access;
+    if (int error = check_access(access)) return error;
+    auto* pd =
+        request.flags & change_pd ? context.objects.find<Pd>(request.pd_handle) : static_cast<Pd*>(mr->uses.front());
+    if (!pd) return EINVAL;
+    const Range range =
+        request.flags & change_translation ? Range{request.start, request.length, request.hca_va} : mr->range;
+    auto key = std::make_unique<Key>();
+    if (int error = key->make(range, pd->pdn, access)) return error;
+    if (int error = mr->key->release()) return error;
+    mr->key = std::move(key);
+    mr->range = range;
+    mr->access = access;
+    --mr->uses.front()->users;
+    mr->uses.front() = pd;
+    ++pd->users;
+    ib_uverbs_rereg_mr_resp response{};
+    response.lkey = response.rkey = mr->key->key();
+    command.answer(response);
+    return 0;
+}
+
+int deregister(Context& context, const WriteCommand& command) {
+    ib_uverbs_dereg_mr request;
+    if (!command.read(&request)) return ENOSPC;
+    auto* mr = context.objects.find<Mr>(request.mr_handle);
+    return mr ? context.objects.destroy(mr) : EINVAL;
+}
+
+// Importing a dma-buf needs its exporter's help to reach the memory, which a process does not have. Programs probe
+// with descriptor -1 and then register by address.
+int register_dmabuf(Context& context, Request& request) {
+    if (!context.objects.find<Pd>(request.handle(UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE))) return ENOENT;
+    return request.value<int32_t>(UVERBS_ATTR_REG_DMABUF_MR_FD) < 0 ? EBADF : EOPNOTSUPP;
+}
+
+int query(Context& context, Request& request) {
+    auto* mr = context.objects.find<Mr>(request.handle(UVERBS_ATTR_QUERY_MR_HANDLE));
+    if (!mr) return ENOENT;
+    request.answer(UVERBS_ATTR_QUERY_MR_RESP_LKEY, mr->key->key());
+    request.answer(UVERBS_ATTR_QUERY_MR_RESP_RKEY, mr->key->key());
+    request.answer(UVERBS_ATTR_QUERY_MR_RESP_LENGTH, mr->range.bytes);
+    request.answer(UVERBS_ATTR_QUERY_MR_RESP_IOVA, mr->range.iova);
+    return 0;
+}
+
+}  // namespace sim::uverbs::mr

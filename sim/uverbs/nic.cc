@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// See nic.h. All state here is plain or leaked on purpose: hooks run before constructors and after destructors.
+#include "sim/uverbs/nic.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <new>
+
+#include "sim/uverbs/context.h"
+#include "sim/uverbs/events.h"
+#include "sim/uverbs/sysfs.h"
+
+namespace sim::uverbs {
+namespace {
+
+std::atomic<Device*> the_device{nullptr};
+std::atomic<int> users{0};
+std::atomic<bool> closing{false};
+std::atomic<int> thread_mode{static_cast<int>(Device::Thread::adaptive)};
+
+// Guards creation. Never destroyed: a thread may still be in here when the process ends.
+std::mutex& making() {
+    static std::mutex* mutex = new std::mutex;
+    return *mutex;
+}
+std::string& failure() {
+    static std::string* text = new std::string;
+    return *text;
+}
+Limits the_limits;
+
+// One group of capabilities, current values.
+template <size_t BYTES>
+bool query_capabilities(Device& device, uint32_t type, uint8_t (&capability)[BYTES]) {
+    SIM_COMMAND_OF(command, query_hca_cap, gda::prm::MLX5_CMD_OP_QUERY_HCA_CAP);
+    GDA_SET(query_hca_cap_in, command.in, op_mod, type * 2 + 1);
+    if (!device.command(command.in, sizeof command.in, command.out, sizeof command.out)) return false;
+    static_assert(BYTES <= sizeof command.out - GDA_BYTE_OFFSET(query_hca_cap_out, capability), "one capability page");
+    __builtin_memcpy(capability, command.out + GDA_BYTE_OFFSET(query_hca_cap_out, capability), BYTES);
+    return true;
+}
+
+bool read_limits(Device& device, Limits* limits) {
+    uint8_t cap[GDA_BYTES_OF(cmd_hca_cap)];
+    if (!query_capabilities(device, gda::prm::HCA_CAP_GENERAL, cap)) return false;
+    auto& l = *limits;
+    l.log_max_qp = GDA_GET(cmd_hca_cap, cap, log_max_qp);
+    l.log_max_qp_size = GDA_GET(cmd_hca_cap, cap, log_max_qp_sz);
+    l.log_max_cq = GDA_GET(cmd_hca_cap, cap, log_max_cq);
+    l.log_max_cq_size = GDA_GET(cmd_hca_cap, cap, log_max_cq_sz);
+    l.log_max_mkey = GDA_GET(cmd_hca_cap, cap, log_max_mkey);
+    l.log_max_pd = GDA_GET(cmd_hca_cap, cap, log_max_pd);
+    l.log_max_srq = GDA_GET(cmd_hca_cap, cap, log_max_srq);
+    l.log_max_srq_size = GDA_GET(cmd_hca_cap, cap, log_max_srq_sz);
+    l.log_max_message = GDA_GET(cmd_hca_cap, cap, log_max_msg);
+    l.log_bf_register = GDA_GET(cmd_hca_cap, cap, log_bf_reg_size);
+    l.log_max_requests = GDA_GET(cmd_hca_cap, cap, log_max_ra_req_qp);
+    l.log_max_responses = GDA_GET(cmd_hca_cap, cap, log_max_ra_res_qp);
+    l.max_send_wqe = GDA_GET(cmd_hca_cap, cap, max_wqe_sz_sq);
+    l.max_receive_wqe = GDA_GET(cmd_hca_cap, cap, max_wqe_sz_rq);
+    l.frequency_khz = GDA_GET(cmd_hca_cap, cap, device_frequency_khz);
+    l.ack_delay = GDA_GET(cmd_hca_cap, cap, local_ca_ack_delay);
+    l.vhca_id = GDA_GET(cmd_hca_cap, cap, vhca_id);
+    l.atomic = GDA_GET(cmd_hca_cap, cap, atomic) != 0;
+    // The driver decides how much of the card's tables it shows: the addresses that are filled in, the default key.
+    l.gid_entries = identity::gids;
+    l.pkey_entries = 1;
+    return true;
+}
+
+// The NIC goes back at exit only when no thread is inside it; a thread that still polls then finds none.
+void close_at_exit() {
+    closing = true;
+    const timespec pause{0, 1000 * 1000};
+    for (int wait_ms = 0; users.load() != 0 && wait_ms < 200; ++wait_ms) nanosleep(&pause, nullptr);
+    if (users.load() == 0) delete the_device.exchange(nullptr);
+    sysfs::remove();
+}
+
+// The child of a fork has a copy of the tables but no engine thread and no claim on the card: it starts afresh, and
+// what it inherited answers EIO. Its locks were taken before the fork so that they are consistent after it.
+void before_fork() {
+    making().lock();
+    files::lock();
+    events::lock();
+}
+void after_fork_in_parent() {
+    events::unlock();
+    files::unlock();
+    making().unlock();
+}
+void after_fork_in_child() {
+    the_device = nullptr;
+    users = 0;
+    events::forget();
+    files::forget();
+    sysfs::forget();
+    after_fork_in_parent();
+}
+
+// Called with making() held.
+Device* make() {
+    try {
+        Events receivers;
+        receivers.completion = events::completion;
+        receivers.asynchronous = [](uint32_t number, int event) { events::asynchronous(number, event); };
+        auto* device = new Device(std::move(receivers));
+        if (!read_limits(*device, &the_limits)) {
+            failure() = "the software NIC refused QUERY_HCA_CAP";
+            delete device;
+            return nullptr;
+        }
+        device->set_thread(static_cast<Device::Thread>(thread_mode.load()));
+        // After the engine registered its own: the handlers before a fork run in reverse order, so that our locks are
+        // taken first, as everywhere.
+        static bool registered = false;
+        if (!registered) {
+            registered = true;
+            atexit(close_at_exit);
+            pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+        }
+        return device;
+    } catch (const std::exception& error) {
+        failure() = std::string("the software NIC could not start: ") + error.what();
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+Nic::Nic(Make make_it) {
+    users.fetch_add(1);
+    device_ = closing.load() ? nullptr : the_device.load();
+    if (!device_ && make_it == Make::yes && !closing.load()) {
+        std::lock_guard<std::mutex> guard(making());
+        device_ = the_device.load();
+        if (!device_) the_device = device_ = make();
+    }
+    if (!device_) users.fetch_sub(1);
+}
+Nic::~Nic() {
+    if (device_) users.fetch_sub(1);
+}
+
+const Limits& Nic::limits() { return the_limits; }
+
+std::string Nic::message() {
+    std::lock_guard<std::mutex> guard(making());
+    return failure();
+}
+
+void Nic::set_thread(Device::Thread mode) {
+    thread_mode = static_cast<int>(mode);
+    Nic nic(Make::no);
+    if (nic) nic->set_thread(mode);
+}
+
+int Nic::step() {
+    Nic nic(Make::no);
+    return nic ? nic->step() : 0;
+}
+
+uint64_t identity::node_guid() {
+    Nic nic;
+    uint8_t mac[6] = {};
+    if (nic) nic->mac(mac);
+    // EUI-64: the MAC with ff:fe in its middle and the universal/local bit flipped, as in the link-local GID.
+    const uint8_t eui[8] = {static_cast<uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
+    uint64_t guid = 0;
+    for (uint8_t byte : eui) guid = guid << 8 | byte;
+    return guid;
+}
+
+bool run_command(Nic& nic, const void* in, size_t in_bytes, void* out, size_t out_bytes) {
+    const bool ok = nic->command(in, in_bytes, out, out_bytes);
+    if (debugging()) {
+        fprintf(stderr, "gda-sim: command 0x%03x: status 0x%x syndrome 0x%x\n",
+                static_cast<unsigned>(GDA_GET(destroy_cq_in, in, opcode)),
+                static_cast<unsigned>(GDA_GET(destroy_cq_out, out, status)),
+                static_cast<unsigned>(GDA_GET(destroy_cq_out, out, syndrome)));
+    }
+    return ok;
+}
+
+int execute(const void* in, size_t in_bytes, void* out, size_t out_bytes) {
+    Nic nic;
+    if (!nic) return ENODEV;
+    if (run_command(nic, in, in_bytes, out, out_bytes)) return 0;
+    switch (GDA_GET(destroy_cq_out, out, status)) {  // status lies at the same place in every answer
+        case gda::prm::MLX5_CMD_STAT_BAD_OP_ERR:
+        case gda::prm::MLX5_CMD_STAT_BAD_PARAM_ERR:
+        case gda::prm::MLX5_CMD_STAT_BAD_RES_ERR:
+        case gda::prm::MLX5_CMD_STAT_BAD_RES_STATE_ERR:
+        case gda::prm::MLX5_CMD_STAT_IX_ERR:
+        case gda::prm::MLX5_CMD_STAT_BAD_QP_STATE_ERR:
+        case gda::prm::MLX5_CMD_STAT_BAD_PKT_ERR:
+        case gda::prm::MLX5_CMD_STAT_BAD_SIZE_OUTS_CQES_ERR:
+            return EINVAL;
+        case gda::prm::MLX5_CMD_STAT_RES_BUSY:
+            return EBUSY;
+        case gda::prm::MLX5_CMD_STAT_LIM_ERR:
+            return ENOMEM;
+        case gda::prm::MLX5_CMD_STAT_NO_RES_ERR:
+            return EAGAIN;
+        default:
+            return EIO;
+    }
+}
+
+bool debugging() {
+    static const bool on = [] {
+        const char* value = getenv("GDA_SIM_DEBUG");
+        return value && *value;
+    }();
+    return on;
+}
+
+}  // namespace sim::uverbs

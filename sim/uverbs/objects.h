@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a context holds: objects with handles, which other objects they stand on, and the order of their end.
+// The rules are the kernel's: an object in use refuses to be destroyed (EBUSY); closing the file destroys all,
+// last created first.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace sim::uverbs {
+
+class Object {
+   public:
+    enum class Type { pd, mr, cq, qp, ah, uar, umem, devx };
+    explicit Object(Type type) : type(type) {}
+    virtual ~Object() = default;
+    Object(const Object&) = delete;
+    Object& operator=(const Object&) = delete;
+
+    // Gives it back to the NIC: 0 or an errno, and then it still exists.
+    virtual int destroy() = 0;
+
+    const Type type;
+    uint32_t handle = 0;
+    int users = 0;              // objects that stand on this one
+    std::vector<Object*> uses;  // objects this one stands on
+};
+
+// The objects that several commands need. The others live in the file of their commands.
+class Pd : public Object {
+   public:
+    static constexpr Type kind = Type::pd;
+    Pd() : Object(kind) {}
+    int destroy() override;
+    uint32_t pdn = 0;
+};
+
+// Memory that the driver registered for one of its objects: released with it.
+class Umem {
+   public:
+    Umem() = default;
+    ~Umem() { release(); }
+    Umem(const Umem&) = delete;
+    Umem& operator=(const Umem&) = delete;
+    int reserve(uint64_t address, uint64_t bytes);  // 0 or an errno
+    int release();
+    uint32_t id() const { return id_; }
+    bool valid() const { return valid_; }
+
+   private:
+    uint32_t id_ = 0;
+    bool valid_ = false;
+};
+
+class Cq : public Object {
+   public:
+    static constexpr Type kind = Type::cq;
+    Cq() : Object(kind) {}
+    int destroy() override;
+    Umem ring, record;
+    uint32_t cqn = 0;
+    uint64_t user_handle = 0;
+    uint32_t completions_reported = 0, asynchronous_reported = 0;  // filled in by destroy()
+};
+
+class Objects {
+   public:
+    // Takes over an object the NIC already has; returns its handle.
+    uint32_t add(std::unique_ptr<Object> object, std::initializer_list<Object*> uses = {});
+
+    // The object of that handle and type, or null.
+    template <typename T>
+    T* find(uint32_t handle) const {
+        auto found = objects_.find(handle);
+        return found != objects_.end() && found->second->type == T::kind ? static_cast<T*>(found->second.get())
+                                                                         : nullptr;
+    }
+    Object* find_any(uint32_t handle) const;
+
+    // 0, EBUSY while something stands on it, or what the NIC said.
+    int destroy(Object* object);
+    // The second half of destroy(), for commands that answer with what destroy() of the object found out.
+    void forget(Object* object);
+    void destroy_all();
+    size_t size() const { return objects_.size(); }
+
+   private:
+    std::map<uint32_t, std::unique_ptr<Object>> objects_;
+    uint32_t next_ = 1;
+};
+
+}  // namespace sim::uverbs

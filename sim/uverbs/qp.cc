@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queue pairs: CREATE_QP (both forms), QUERY_QP, DESTROY_QP. MODIFY_QP's rules are in qp_modify.cc.
+#include "sim/uverbs/qp.h"
+
+#include <errno.h>
+#include <gda/formats/wqe.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/mlx5-abi.h>
+
+#include "sim/uverbs/context.h"
+#include "sim/uverbs/dispatch.h"
+#include "sim/uverbs/events.h"
+#include "sim/uverbs/nic.h"
+
+namespace sim::uverbs {
+
+int Qp::destroy() {
+    SIM_COMMAND_OF(command, destroy_qp, gda::prm::MLX5_CMD_OP_DESTROY_QP);
+    GDA_SET(destroy_qp_in, command.in, qpn, qpn);
+    const int error = execute(command);
+    if (error && error != ENODEV) return error;
+    asynchronous_reported = events::remove_qp(qpn).asynchronous;
+    rings.release();
+    record.release();
+    return 0;
+}
+
+namespace qp {
+namespace {
+
+constexpr uint32_t doorbell_record_bytes = GDA_BYTES_OF(qp_doorbell_record);
+constexpr uint32_t block_bytes = gda::prm::WQE_BASIC_BLOCK_BYTES, segment_bytes = gda::prm::WQE_SEGMENT_BYTES;
+// Permissions and hints that change nothing here: the NIC never scatters payload into CQEs.
+constexpr uint32_t ignored_flags =
+    MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE;
+
+bool power_of_two(uint32_t n) { return n && !(n & (n - 1)); }
+uint32_t log2(uint32_t power) { return static_cast<uint32_t>(__builtin_ctz(power)); }
+
+// The rings in one buffer: receive queue first, then the send queue.
+int fill_rings(Qp& qp, const mlx5_ib_create_qp& driver, bool wants_receive, uint8_t* in) {
+    const Limits& l = Nic::limits();
+    uint64_t receive_bytes = 0;
+    if (wants_receive) {
+        if (!power_of_two(driver.rq_wqe_count) || driver.rq_wqe_count > 1u << l.log_max_qp_size) return EINVAL;
+        if (driver.rq_wqe_shift < log2(segment_bytes) || 1ull << driver.rq_wqe_shift > l.max_receive_wqe) return EINVAL;
+        receive_bytes = uint64_t{driver.rq_wqe_count} << driver.rq_wqe_shift;
+        qp.receive_entries = driver.rq_wqe_count;
+        qp.receive_segments = (1u << driver.rq_wqe_shift) / segment_bytes;
+        GDA_SET(create_qp_in, in, qpc.rq_type, gda::prm::RQ_TYPE_REGULAR);
+        GDA_SET(create_qp_in, in, qpc.log_rq_size, log2(driver.rq_wqe_count));
+        GDA_SET(create_qp_in, in, qpc.log_rq_stride, driver.rq_wqe_shift - log2(segment_bytes));
+    } else {
+        GDA_SET(create_qp_in, in, qpc.rq_type, gda::prm::RQ_TYPE_ZERO_SIZE);
+    }
+    if (driver.sq_wqe_count) {
+        if (!power_of_two(driver.sq_wqe_count) || driver.sq_wqe_count > 1u << l.log_max_qp_size) return EINVAL;
+        GDA_SET(create_qp_in, in, qpc.log_sq_size, log2(driver.sq_wqe_count));
+    } else {
+        GDA_SET(create_qp_in, in, qpc.no_sq, 1);
+    }
+    const uint64_t bytes = receive_bytes + uint64_t{driver.sq_wqe_count} * block_bytes;
+    if (bytes) {
+        if (int error = qp.rings.reserve(driver.buf_addr, bytes)) return error;
+        GDA_SET(create_qp_in, in, wq_umem_valid, 1);
+        GDA_SET(create_qp_in, in, wq_umem_id, qp.rings.id());
+        GDA_SET(create_qp_in, in, wq_umem_offset, 0);
+    }
+    if (int error = qp.record.reserve(driver.db_addr, doorbell_record_bytes)) return error;
+    GDA_SET(create_qp_in, in, qpc.dbr_umem_valid, 1);
+    GDA_SET(create_qp_in, in, qpc.dbr_umem_id, qp.record.id());
+    GDA_SET(create_qp_in, in, qpc.dbr_addr, 0);
+    return 0;
+}
+
+// Both forms after their structs are read.
+int create(Context& context, const WriteCommand& command, const ib_uverbs_ex_create_qp& request,
+           ib_uverbs_create_qp_resp* response) {
+    const auto driver = command.driver<mlx5_ib_create_qp>();
+    const Limits& l = Nic::limits();
+    if (request.qp_type != IB_UVERBS_QPT_RC) return EOPNOTSUPP;  // only reliable connections yet
+    if (request.is_srq || request.create_flags) return EOPNOTSUPP;
+    if (driver.flags & ~(ignored_flags | MLX5_QP_FLAG_UAR_PAGE_INDEX)) return EOPNOTSUPP;
+    if (!(driver.flags & MLX5_QP_FLAG_UAR_PAGE_INDEX)) return EINVAL;  // there are no static doorbell pages
+    if (request.max_send_wr > 1u << l.log_max_qp_size || request.max_recv_wr > 1u << l.log_max_qp_size) return EINVAL;
+    auto* pd = context.objects.find<Pd>(request.pd_handle);
+    auto* send = context.objects.find<Cq>(request.send_cq_handle);
+    auto* receive = context.objects.find<Cq>(request.recv_cq_handle);
+    if (!pd || !send || !receive) return EINVAL;
+
+    auto qp = std::make_unique<Qp>();
+    SIM_COMMAND_OF(firmware, create_qp, gda::prm::MLX5_CMD_OP_CREATE_QP);
+    uint8_t* in = firmware.in;
+    GDA_SET(create_qp_in, in, qpc.st, gda::prm::MLX5_QPC_ST_RC);
+    GDA_SET(create_qp_in, in, qpc.pm_state, gda::prm::MLX5_QPC_PM_STATE_MIGRATED);
+    GDA_SET(create_qp_in, in, qpc.pd, pd->pdn);
+    GDA_SET(create_qp_in, in, qpc.cqn_snd, send->cqn);
+    GDA_SET(create_qp_in, in, qpc.cqn_rcv, receive->cqn);
+    GDA_SET(create_qp_in, in, qpc.uar_page, driver.bfreg_index);
+    GDA_SET(create_qp_in, in, qpc.user_index, driver.uidx);
+    if (int error = fill_rings(*qp, driver, request.max_recv_wr != 0, in)) return error;
+    if (int error = execute(firmware)) return error;
+    qp->qpn = static_cast<uint32_t>(GDA_GET(create_qp_out, firmware.out, qpn));
+    qp->signal_all = request.sq_sig_all;
+    qp->max_inline = request.max_inline_data;
+    events::Listener listener;
+    listener.user_handle = request.user_handle;
+    listener.asynchronous = context.asynchronous;
+    events::add_qp(qp->qpn, std::move(listener));
+
+    const mlx5_ib_create_qp_resp driver_response{};  // bfreg_index 0: the page was the program's own choice
+    command.answer_driver(driver_response);
+    response->qpn = qp->qpn;
+    response->max_send_wr = request.max_send_wr;
+    response->max_recv_wr = request.max_recv_wr;
+    response->max_send_sge = request.max_send_sge;
+    response->max_recv_sge = request.max_recv_sge;
+    response->max_inline_data = request.max_inline_data;
+    response->qp_handle = context.objects.add(std::move(qp), {pd, send, receive});
+    return 0;
+}
+
+QpState state_of(uint64_t prm) {
+    switch (prm) {
+        case gda::prm::MLX5_QPC_STATE_RST:
+            return QpState::reset;
+        case gda::prm::MLX5_QPC_STATE_INIT:
+            return QpState::init;
+        case gda::prm::MLX5_QPC_STATE_RTR:
+            return QpState::rtr;
+        case gda::prm::MLX5_QPC_STATE_RTS:
+            return QpState::rts;
+        case gda::prm::MLX5_QPC_STATE_SQER:
+            return QpState::sqe;
+        case gda::prm::MLX5_QPC_STATE_SQD:
+            return QpState::sqd;
+        default:
+            return QpState::err;
+    }
+}
+
+void read_path(const uint8_t* out, ib_uverbs_qp_dest* path) {
+#define SIM_PATH(FIELD) GDA_GET(query_qp_out, out, qpc.primary_address_path.FIELD)
+    memcpy(path->dgid, out + GDA_BYTE_OFFSET(query_qp_out, qpc.primary_address_path.rgid_rip), sizeof path->dgid);
+    path->flow_label = static_cast<uint32_t>(SIM_PATH(flow_label));
+    path->sgid_index = static_cast<uint8_t>(SIM_PATH(src_addr_index));
+    path->hop_limit = static_cast<uint8_t>(SIM_PATH(hop_limit));
+    path->traffic_class = static_cast<uint8_t>(SIM_PATH(tclass));
+    path->sl = static_cast<uint8_t>(SIM_PATH(eth_prio));
+    path->is_global = 1;
+    path->port_num = identity::port;
+}
+
+}  // namespace
+
+int create(Context& context, const WriteCommand& command) {
+    ib_uverbs_create_qp request;
+    if (!command.read(&request)) return ENOSPC;
+    ib_uverbs_ex_create_qp full{};
+    full.user_handle = request.user_handle;
+    full.pd_handle = request.pd_handle;
+    full.send_cq_handle = request.send_cq_handle;
+    full.recv_cq_handle = request.recv_cq_handle;
+    full.srq_handle = request.srq_handle;
+    full.max_send_wr = request.max_send_wr;
+    full.max_recv_wr = request.max_recv_wr;
+    full.max_send_sge = request.max_send_sge;
+    full.max_recv_sge = request.max_recv_sge;
+    full.max_inline_data = request.max_inline_data;
+    full.sq_sig_all = request.sq_sig_all;
+    full.qp_type = request.qp_type;
+    full.is_srq = request.is_srq;
+    ib_uverbs_create_qp_resp response{};
+    if (int error = create(context, command, full, &response)) return error;
+    command.answer(response);
+    return 0;
+}
+
+int create_ex(Context& context, const WriteCommand& command) {
+    ib_uverbs_ex_create_qp request{};
+    // Older libraries send a shorter struct: up to create_flags is the least the kernel takes.
+    if (command.core_in.bytes < offsetof(ib_uverbs_ex_create_qp, create_flags)) return EINVAL;
+    memcpy(&request, command.core_in.data, std::min(sizeof request, command.core_in.bytes));
+    if (request.comp_mask) return EOPNOTSUPP;  // indirection tables
+    ib_uverbs_ex_create_qp_resp response{};
+    if (int error = create(context, command, request, &response.base)) return error;
+    response.response_length = static_cast<uint32_t>(std::min(sizeof response, command.core_out.bytes));
+    command.answer(response);
+    return 0;
+}
+
+int query(Context& context, const WriteCommand& command) {
+    ib_uverbs_query_qp request;
+    if (!command.read(&request)) return ENOSPC;
+    auto* qp = context.objects.find<Qp>(request.qp_handle);
+    if (!qp) return EINVAL;
+    SIM_COMMAND_OF(firmware, query_qp, gda::prm::MLX5_CMD_OP_QUERY_QP);
+    GDA_SET(query_qp_in, firmware.in, qpn, qp->qpn);
+    if (int error = execute(firmware)) return error;
+    const uint8_t* out = firmware.out;
+#define SIM_QPC(FIELD) static_cast<uint32_t>(GDA_GET(query_qp_out, out, qpc.FIELD))
+    qp->state = state_of(SIM_QPC(state));
+
+    ib_uverbs_query_qp_resp r{};
+    read_path(out, &r.dest);
+    // Send limits are libmlx5's to fill in; the receive limits it takes from here.
+    r.max_recv_wr = qp->receive_entries;
+    r.max_recv_sge = qp->receive_segments;
+    r.max_inline_data = qp->max_inline;
+    r.qkey = SIM_QPC(q_key);
+    r.rq_psn = SIM_QPC(next_rcv_psn);
+    r.sq_psn = SIM_QPC(next_send_psn);
+    r.dest_qp_num = SIM_QPC(remote_qpn);
+    r.qp_access_flags = (SIM_QPC(rre) ? IB_UVERBS_ACCESS_REMOTE_READ : 0) |
+                        (SIM_QPC(rwe) ? IB_UVERBS_ACCESS_REMOTE_WRITE : 0) |
+                        (SIM_QPC(rae) ? IB_UVERBS_ACCESS_REMOTE_ATOMIC : 0);
+    r.pkey_index = static_cast<uint16_t>(SIM_QPC(primary_address_path.pkey_index));
+    r.qp_state = r.cur_qp_state = static_cast<uint8_t>(qp->state);
+    r.path_mtu = static_cast<uint8_t>(SIM_QPC(mtu));
+    r.path_mig_state = 0;  // IB_MIG_MIGRATED: there is one path
+    r.max_rd_atomic = static_cast<uint8_t>(1u << SIM_QPC(log_sra_max));
+    r.max_dest_rd_atomic = static_cast<uint8_t>(1u << SIM_QPC(log_rra_max));
+    r.min_rnr_timer = static_cast<uint8_t>(SIM_QPC(min_rnr_nak));
+    r.port_num = static_cast<uint8_t>(SIM_QPC(primary_address_path.vhca_port_num));
+    r.timeout = static_cast<uint8_t>(SIM_QPC(primary_address_path.ack_timeout));
+    r.retry_cnt = static_cast<uint8_t>(SIM_QPC(retry_count));
+    r.rnr_retry = static_cast<uint8_t>(SIM_QPC(rnr_retry));
+    r.sq_sig_all = qp->signal_all;
+    command.answer(r);
+    return 0;
+}
+
+int modify(Context& context, const WriteCommand& command) {
+    ib_uverbs_modify_qp request{};  // the extended form begins with it
+    if (!command.read(&request)) return ENOSPC;
+    auto* qp = context.objects.find<Qp>(request.qp_handle);
+    if (!qp) return EINVAL;
+    if (int error = modify_qp(*qp, request)) return error;
+    if (command.core_out.bytes) {
+        ib_uverbs_ex_modify_qp_resp response{};
+        response.response_length = sizeof response;
+        command.answer(response);
+    }
+    mlx5_ib_modify_qp_resp driver{};
+    driver.response_length = static_cast<uint32_t>(std::min(sizeof driver, command.driver_out.bytes));
+    command.answer_driver(driver);
+    return 0;
+}
+
+int destroy(Context& context, const WriteCommand& command) {
+    ib_uverbs_destroy_qp request;
+    if (!command.read(&request)) return ENOSPC;
+    auto* qp = context.objects.find<Qp>(request.qp_handle);
+    if (!qp) return EINVAL;
+    if (qp->users) return EBUSY;
+    if (int error = qp->destroy()) return error;
+    const ib_uverbs_destroy_qp_resp response{qp->asynchronous_reported};
+    context.objects.forget(qp);
+    command.answer(response);
+    return 0;
+}
+
+}  // namespace qp
+}  // namespace sim::uverbs

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Questions about the device, its port and its address table, and GET_CONTEXT, which opens a context for use.
+// Answers are what mlx5_ib derives from the card's capabilities. Not announced, because the NIC does not do it: CQE
+// compression, multi-packet WQEs, on-demand paging, device memory, TSO, raw packets, memory windows, XRC, tag matching.
+#include <errno.h>
+#include <gda/formats/wqe.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/mlx5_user_ioctl_verbs.h>
+
+#include <vector>
+
+#include "sim/uverbs/context.h"
+#include "sim/uverbs/dispatch.h"
+#include "sim/uverbs/nic.h"
+
+namespace sim::uverbs::query {
+namespace {
+
+constexpr uint32_t segment_bytes = gda::prm::WQE_SEGMENT_BYTES;
+
+// Values of enum ib_device_cap_flags, ib_atomic_cap and the port's fields: IBTA names, not in the ABI headers.
+constexpr uint32_t cap_rc_rnr_nak = 1u << 12, cap_sys_image_guid = 1u << 11, cap_port_active_event = 1u << 10,
+                   cap_change_phy_port = 1u << 5, cap_bad_pkey_counter = 1u << 1;
+constexpr uint32_t atomic_hca = 1;
+constexpr uint8_t port_active = 4, physical_link_up = 5, mtu_4096 = 5, ethernet = 2, width_4x = 2, speed_ndr = 128;
+
+ib_uverbs_query_device_resp device_attributes() {
+    const Limits& l = Nic::limits();
+    ib_uverbs_query_device_resp r{};
+    r.fw_ver =
+        uint64_t{identity::firmware_major} << 32 | uint64_t{identity::firmware_minor} << 16 | identity::firmware_sub;
+    r.node_guid = r.sys_image_guid = __builtin_bswap64(identity::node_guid());
+    r.max_mr_size = ~0ull;
+    r.page_size_cap = ~0xfffull;  // 4 KiB and everything above
+    r.vendor_id = identity::vendor_oui;
+    r.vendor_part_id = 4129;  // 0x1021: ConnectX-7
+    r.max_qp = 1u << l.log_max_qp;
+    r.max_qp_wr = 1u << l.log_max_qp_size;
+    r.device_cap_flags =
+        cap_bad_pkey_counter | cap_change_phy_port | cap_port_active_event | cap_sys_image_guid | cap_rc_rnr_nak;
+    // A send WQE of at most 512 bytes: control, remote address, then data segments. One number serves both queues.
+    const uint32_t send_segments = std::min(l.max_send_wqe, 512u) / segment_bytes - 2;
+    r.max_sge = std::min(send_segments, l.max_receive_wqe / segment_bytes);
+    r.max_sge_rd = std::min(r.max_sge, 30u);
+    r.max_cq = 1u << l.log_max_cq;
+    r.max_cqe = (1u << l.log_max_cq_size) - 1;
+    r.max_mr = 1u << l.log_max_mkey;
+    r.max_pd = 1u << l.log_max_pd;
+    r.max_qp_rd_atom = 1u << l.log_max_requests;
+    r.max_qp_init_rd_atom = 1u << l.log_max_responses;
+    r.max_res_rd_atom = r.max_qp_rd_atom * r.max_qp;
+    r.atomic_cap = l.atomic ? atomic_hca : 0;
+    r.max_ah = INT32_MAX;
+    r.max_pkeys = static_cast<uint16_t>(l.pkey_entries);
+    r.local_ca_ack_delay = static_cast<uint8_t>(l.ack_delay);
+    r.phys_port_cnt = 1;
+    return r;
+}
+
+ib_uverbs_query_port_resp port_attributes() {
+    const Limits& l = Nic::limits();
+    ib_uverbs_query_port_resp r{};
+    r.port_cap_flags = IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS;
+    r.max_msg_sz = 1u << l.log_max_message;
+    r.gid_tbl_len = l.gid_entries;
+    r.pkey_tbl_len = static_cast<uint16_t>(l.pkey_entries);
+    r.state = port_active;
+    r.max_mtu = r.active_mtu = mtu_4096;
+    r.max_vl_num = 1;
+    r.active_width = width_4x;
+    r.active_speed = speed_ndr;
+    r.phys_state = physical_link_up;
+    r.link_layer = ethernet;
+    r.flags = IB_UVERBS_QPF_GRH_REQUIRED;
+    return r;
+}
+
+ib_uverbs_gid_entry gid_at(const Nic& nic, uint32_t index) {
+    ib_uverbs_gid_entry entry{};
+    uint8_t gid[16];
+    nic->gid(static_cast<int>(index), gid);
+    memcpy(entry.gid, gid, sizeof gid);
+    entry.gid_index = index;
+    entry.port_num = identity::port;
+    entry.gid_type = index % 2 ? IB_UVERBS_GID_TYPE_ROCE_V2 : IB_UVERBS_GID_TYPE_ROCE_V1;
+    return entry;
+}
+
+}  // namespace
+
+int get_context(Context& context, const WriteCommand& command) {
+    ib_uverbs_get_context request;
+    if (!command.read(&request)) return ENOSPC;
+    if (context.asynchronous) return EINVAL;  // once per file
+    const auto driver = command.driver<mlx5_ib_alloc_ucontext_req_v2>();
+    if (!(driver.lib_caps & MLX5_LIB_CAP_DYN_UAR)) return EOPNOTSUPP;  // libmlx5 before 25: static doorbell pages
+    auto channel = Channel::make(Channel::Carries::asynchronous);
+    if (!channel) return errno;
+    files::add(channel->reader(), channel);
+    context.asynchronous = channel;
+    context.devx = driver.flags & MLX5_IB_ALLOC_UCTX_DEVX;
+
+    ib_uverbs_get_context_resp response{};
+    response.async_fd = static_cast<uint32_t>(channel->reader());
+    response.num_comp_vectors = identity::completion_vectors;
+    command.answer(response);
+
+    const Limits& l = Nic::limits();
+    mlx5_ib_alloc_ucontext_resp out{};
+    out.qp_tab_size = 1u << l.log_max_qp;
+    out.bf_reg_size = 1u << l.log_bf_register;
+    out.tot_bfregs = 0;  // no static doorbell pages: libmlx5 asks for each
+    out.cache_line_size = 64;
+    out.max_sq_desc_sz = static_cast<uint16_t>(l.max_send_wqe);
+    out.max_rq_desc_sz = static_cast<uint16_t>(l.max_receive_wqe);
+    out.max_send_wqebb = 1u << l.log_max_qp_size;
+    out.max_recv_wr = 1u << l.log_max_qp_size;
+    out.max_srq_recv_wr = 1u << l.log_max_srq_size;
+    out.num_ports = 1;
+    out.response_length = static_cast<uint32_t>(std::min(sizeof out, command.driver_out.bytes));
+    out.cqe_version = std::min<uint8_t>(driver.max_cqe_version, 1);
+    out.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
+    out.eth_min_inline = MLX5_USER_INLINE_MODE_NONE;
+    out.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1;
+    out.log_uar_size = 12;
+    out.num_uars_per_page = 1;
+    command.answer_driver(out);
+    return 0;
+}
+
+int query_device(Context&, const WriteCommand& command) {
+    ib_uverbs_query_device request;
+    if (!command.read(&request)) return ENOSPC;
+    command.answer(device_attributes());
+    return 0;
+}
+
+int query_device_ex(Context&, const WriteCommand& command) {
+    ib_uverbs_ex_query_device request;
+    if (!command.read(&request)) return ENOSPC;
+    if (request.comp_mask || request.reserved) return EINVAL;
+    ib_uverbs_ex_query_device_resp response{};
+    response.base = device_attributes();
+    response.response_length = static_cast<uint32_t>(std::min(sizeof response, command.core_out.bytes));
+    response.timestamp_mask = ~0ull;
+    response.hca_core_clock = Nic::limits().frequency_khz;
+    response.device_cap_flags_ex = response.base.device_cap_flags;
+    command.answer(response);
+    mlx5_ib_query_device_resp driver{};
+    driver.response_length = static_cast<uint32_t>(std::min(sizeof driver, command.driver_out.bytes));
+    command.answer_driver(driver);
+    return 0;
+}
+
+int query_port(Context&, const WriteCommand& command) {
+    ib_uverbs_query_port request;
+    if (!command.read(&request)) return ENOSPC;
+    if (request.port_num != identity::port) return EINVAL;
+    command.answer(port_attributes());
+    return 0;
+}
+
+int query_port_ioctl(Context&, Request& request) {
+    if (request.constant(UVERBS_ATTR_QUERY_PORT_PORT_NUM) != uint64_t{identity::port}) return EINVAL;
+    ib_uverbs_query_port_resp_ex response{};
+    response.legacy_resp = port_attributes();
+    request.answer(UVERBS_ATTR_QUERY_PORT_RESP, response);
+    return 0;
+}
+
+int driver_query_port(Context&, Request& request) {
+    if (request.value<uint32_t>(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM) != identity::port) return EINVAL;
+    mlx5_ib_uapi_query_port response{};
+    response.flags = MLX5_IB_UAPI_QUERY_PORT_VPORT | MLX5_IB_UAPI_QUERY_PORT_VPORT_VHCA_ID;
+    response.vport_vhca_id = static_cast<uint16_t>(Nic::limits().vhca_id);
+    request.answer(MLX5_IB_ATTR_QUERY_PORT, response);
+    return 0;
+}
+
+int gid_table(Context&, Request& request) {
+    const auto entry_bytes = request.constant(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE);
+    if (!entry_bytes || *entry_bytes < sizeof(ib_uverbs_gid_entry)) return EINVAL;
+    if (request.value<uint32_t>(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS)) return EINVAL;
+    const Room room = request.out(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
+    if (room.bytes / *entry_bytes < identity::gids) return EINVAL;
+    Nic nic;
+    if (!nic) return ENODEV;
+    std::vector<char> table(identity::gids * *entry_bytes);
+    for (uint32_t i = 0; i < identity::gids; ++i) {
+        const auto entry = gid_at(nic, i);
+        memcpy(table.data() + i * *entry_bytes, &entry, sizeof entry);
+    }
+    put(room, table.data(), table.size());
+    request.answer(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, uint64_t{identity::gids});
+    return 0;
+}
+
+int gid_entry(Context&, Request& request) {
+    if (request.value<uint32_t>(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS)) return EINVAL;
+    if (request.value<uint32_t>(UVERBS_ATTR_QUERY_GID_ENTRY_PORT) != identity::port) return EINVAL;
+    const auto index = request.value<uint32_t>(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX);
+    if (index >= identity::gids) return EINVAL;
+    Nic nic;
+    if (!nic) return ENODEV;
+    request.answer(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, gid_at(nic, index));
+    return 0;
+}
+
+}  // namespace sim::uverbs::query

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver of the software NIC under unmodified programs: Debian's ibverbs-utils and small C programs of our own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gda import sim
+from gda.errors import ArgumentError, UnavailableError
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+DEADLINE_S = 90
+OPTIMISE = ["-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-Icuda", "-I."]
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def _build_libraries(directory: Path) -> Path:
+    """Both libraries as setup.py builds them, for a tree that was not built in place."""
+    sources = [
+        str(path.relative_to(ROOT))
+        for room in ("engine", "link", "firmware", "uverbs")
+        for path in sorted((ROOT / "sim" / room).glob("*.cc"))
+        if path.name != "preload.cc"
+    ]
+    library, preload = directory / "libgda_sim.so", directory / "libgda_preload.so"
+    for command in (
+        ["g++", *OPTIMISE, "-shared", "-Wl,-Bsymbolic", "-o", str(library), *sources, "sim/steer.cc", "-ldl"],
+        ["g++", *OPTIMISE, "-shared", "-o", str(preload), "sim/uverbs/preload.cc", f"-L{directory}", "-lgda_sim",
+         "-Wl,-rpath,$ORIGIN"],
+    ):
+        subprocess.run(command, cwd=ROOT, check=True)
+    return library
+
+
+@pytest.fixture(scope="module")
+def preload(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What LD_PRELOAD must hold."""
+    try:
+        return sim.preload_libraries()
+    except UnavailableError:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("GDA_SIM_LIBRARY", str(_build_libraries(tmp_path_factory.mktemp("lib"))))
+            return sim.preload_libraries()
+
+
+@pytest.fixture(scope="module")
+def environment(preload: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment of a program on the software NIC, with a meeting place of its own."""
+    return {
+        **os.environ,
+        "LD_PRELOAD": ":".join(preload),
+        "GDA_SIM_DIRECTORY": str(tmp_path_factory.mktemp("meet")),
+        "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0",
+    }
+
+
+@pytest.fixture(scope="module")
+def run(environment: dict[str, str]) -> Run:
+    """Runs a program on the software NIC to its end."""
+
+    def runner(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(part) for part in command], env=environment, timeout=DEADLINE_S, text=True, capture_output=True,
+            check=False, **options,  # type: ignore[call-overload]
+        )
+
+    return runner
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Compiles a program of this directory against libibverbs and libmlx5, once."""
+    directory = tmp_path_factory.mktemp("programs")
+
+    def compiler(source: str) -> Path:
+        program = directory / Path(source).stem
+        if not program.exists():
+            language = ["g++", "-std=c++17"] if source.endswith(".cc") else ["gcc"]
+            subprocess.run(
+                [*language, "-O2", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'cuda'}", "-o", str(program),
+                 str(HERE / source), "-lmlx5", "-libverbs", "-lpthread", "-ldl"],
+                check=True,
+            )
+        return program
+
+    return compiler
+
+
+def need(program: str) -> str:
+    found = shutil.which(program)
+    if not found:
+        pytest.skip(f"not run: {program} is not installed (Debian package ibverbs-utils)")
+    return found
+
+
+# ---- Debian's programs ----
+
+
+def test_devices_are_listed(run: Run) -> None:
+    done = run(need("ibv_devices"))
+    assert done.returncode == 0, done.stderr
+    assert "mlx5_0" in done.stdout
+
+
+def test_devinfo_prints_a_connectx_7(run: Run) -> None:
+    done = run(need("ibv_devinfo"), "-v")
+    assert done.returncode == 0, done.stderr
+    fields = dict(re.findall(r"^\s*([\w \[\]]+?):\s+(\S.*)$", done.stdout, re.MULTILINE))
+    assert fields["hca_id"] == "mlx5_0"
+    assert fields["vendor_id"] == "0x02c9"
+    assert fields["vendor_part_id"] == "4129"  # ConnectX-7
+    assert re.fullmatch(r"28\.\d+\.\d{4}", fields["fw_ver"])
+    assert fields["node_guid"] != "0000:0000:0000:0000"
+    assert fields["state"].startswith("PORT_ACTIVE")
+    assert fields["link_layer"] == "Ethernet"
+    assert fields["phys_state"].startswith("LINK_UP")
+    assert fields["active_mtu"].startswith("4096")
+    assert fields["hca_core_clock"] == "1000000kHZ"
+    for name in ("max_qp", "max_qp_wr", "max_cq", "max_cqe", "max_mr", "max_pd", "max_sge", "gid_tbl_len", "max_pkeys"):
+        assert int(fields[name]) > 0, name
+    assert fields["GID[  0]"].endswith("RoCE v1")
+    assert re.match(r"fe80::.*RoCE v2$", fields["GID[  1]"])
+    assert re.match(r"::ffff:127\..*RoCE v2$", fields["GID[  3]"])
+
+
+def test_sysfs_looks_real_to_other_programs(run: Run) -> None:
+    script = (
+        "import os; d = '/sys/class/infiniband/mlx5_0/device'; p = os.path.realpath(d); "
+        "print(p, open(p + '/vendor').read().strip(), open(p + '/device').read().strip(), "
+        "os.listdir('/sys/class/infiniband'), os.path.exists('/dev/infiniband/uverbs0'))"
+    )
+    done = run(sys.executable, "-c", script)
+    assert done.stdout.split() == ["/sys/devices/pci0000:10/0000:11:00.0", "0x15b3", "0x1021", "['mlx5_0']", "True"]
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param("-g 1", id="polling"),
+        pytest.param("-g 1 -e", id="events"),
+        pytest.param("-g 3", id="ipv4"),
+        pytest.param("-g 1 -s 1 -n 1000 -c", id="one-byte"),
+        pytest.param("-g 1 -s 1000000 -n 60 -c", id="not-a-multiple-of-the-mtu"),
+        pytest.param("-g 1 -s 1048576 -n 60 -c -e", id="mebibyte-events"),
+        pytest.param("-g 1 -m 1024 -r 32 -n 300 -c", id="small-mtu"),
+        pytest.param("-g 1 -t -n 200", id="timestamps"),
+    ],
+)
+def test_rc_pingpong_between_two_processes(environment: dict[str, str], options: str) -> None:
+    command = [need("ibv_rc_pingpong"), "-p", str(_free_port()), *options.split()]
+    server = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        for attempt in range(50):  # the server may not listen yet: the client then says so at once
+            client = subprocess.run(
+                [*command, "localhost"],
+                env=environment, timeout=DEADLINE_S, text=True, capture_output=True, check=False,
+            )
+            if client.returncode == 0 or "Couldn't connect" not in client.stderr or server.poll() is not None:
+                break
+            assert attempt < 49, client.stderr
+        output, _ = server.communicate(timeout=DEADLINE_S)
+    finally:
+        server.kill()
+        server.wait()
+    assert client.returncode == 0, client.stdout + client.stderr
+    assert server.returncode == 0, output
+    assert "usec/iter" in client.stdout
+    assert "usec/iter" in output
+
+
+# ---- programs of our own ----
+
+
+@pytest.mark.parametrize(
+    "check",
+    ["netlink", "queries", "regions", "transitions", "events", "asynchronous", "ending", "leftovers", "threads",
+     "children", "stolen"],
+)
+def test_check(run: Run, compiled: Callable[[str], Path], preload: list[str], check: str) -> None:
+    if check == "children" and "libtsan" in preload[0]:
+        pytest.skip("not run: ThreadSanitizer does not survive vfork in a program with threads")
+    done = run(compiled("uverbs_checks.c"), check)
+    assert done.returncode == 0, done.stderr
+
+
+def test_devx_queue_pair(run: Run, compiled: Callable[[str], Path]) -> None:
+    done = run(compiled("uverbs_devx.cc"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_post_bench_prints_its_figures(run: Run, compiled: Callable[[str], Path]) -> None:
+    done = run(compiled("post_bench.c"), 2000)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert set(figures) == {"write_8_bytes_us", "messages_per_second", "write_1_mib_gb_per_second"}
+    assert all(value > 0 for value in figures.values())
+
+
+def test_nothing_is_left_in_shared_memory(run: Run) -> None:
+    before = set(Path("/dev/shm").glob("gda-sysfs-*"))
+    assert run(need("ibv_devinfo")).returncode == 0
+    assert set(Path("/dev/shm").glob("gda-sysfs-*")) <= before
+
+
+def test_a_killed_process_is_swept_by_the_next(environment: dict[str, str], run: Run) -> None:
+    script = "import os, sys; os.listdir('/sys/class/infiniband'); print('ready', flush=True); sys.stdin.read()"
+    victim = subprocess.Popen(
+        [sys.executable, "-c", script], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert victim.stdout is not None
+    assert victim.stdout.readline() == "ready\n"
+    trees = set(Path("/dev/shm").glob("gda-sysfs-*"))
+    victim.kill()
+    victim.wait()
+    left = {tree for tree in trees if tree.exists()}
+    assert left
+    assert run(need("ibv_devices")).returncode == 0
+    assert not any((tree / "class").exists() for tree in left) or all(_locked(tree) for tree in left if tree.exists())
+
+
+def _locked(tree: Path) -> bool:
+    """Whether a living process holds the tree: another test running at the same time."""
+    import fcntl
+
+    with (tree / "lock").open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_a_program_without_verbs_is_not_disturbed(run: Run) -> None:
+    before = set(Path("/dev/shm").glob("gda-s*"))
+    done = run("sh", "-c", "echo one; ls / > /dev/null && cat /etc/hostname > /dev/null; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "one\n", "")
+    assert set(Path("/dev/shm").glob("gda-s*")) <= before
+
+
+# ---- attach, and the command ----
+
+
+def test_attach_in_a_running_process(preload: list[str], environment: dict[str, str]) -> None:
+    """The import tables are patched after libibverbs looked once and found nothing."""
+    script = f"""
+import ctypes
+verbs, mlx5 = ctypes.CDLL("libibverbs.so.1"), ctypes.CDLL("libmlx5.so.1")
+count = ctypes.c_int()
+verbs.ibv_get_device_list.restype = ctypes.c_void_p
+verbs.ibv_get_device_list(ctypes.byref(count)); before = count.value
+nic = ctypes.CDLL({preload[-1].replace("libgda_preload", "libgda_sim")!r})
+first, second = nic.gda_sim_attach(), nic.gda_sim_attach()
+verbs.ibv_get_device_list(ctypes.byref(count))
+print(before, first, second, nic.gda_sim_attached(), count.value)
+"""
+    clean = {k: v for k, v in environment.items() if k != "LD_PRELOAD"}
+    if len(preload) > 1:
+        clean["LD_PRELOAD"] = ":".join(preload[:-1])
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=clean, timeout=DEADLINE_S, text=True, capture_output=True, check=False
+    )
+    assert done.stdout.split()[1:] == ["0", "0", "1", "1"], done.stderr
+
+
+def test_attach_without_libibverbs_says_why(preload: list[str], environment: dict[str, str]) -> None:
+    script = f"""
+import ctypes
+nic = ctypes.CDLL({preload[-1].replace("libgda_preload", "libgda_sim")!r})
+nic.gda_sim_message.restype = ctypes.c_char_p
+print(nic.gda_sim_attach() < 0, nic.gda_sim_message().decode())
+"""
+    clean = {**environment, "LD_PRELOAD": ":".join(preload[:-1])}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=clean, timeout=DEADLINE_S, text=True, capture_output=True, check=False
+    )
+    assert done.stdout.startswith("True "), done.stderr
+    assert "libibverbs" in done.stdout
+
+
+def test_sim_run_starts_the_program(preload: list[str], environment: dict[str, str]) -> None:
+    library = preload[-1].replace("libgda_preload", "libgda_sim")
+    clean = {k: v for k, v in environment.items() if k != "LD_PRELOAD"}
+    done = subprocess.run(
+        [sys.executable, "-m", "gda", "sim", "run", "--", need("ibv_devices")], cwd=ROOT,
+        env={**clean, "GDA_SIM_LIBRARY": library}, timeout=DEADLINE_S, text=True, capture_output=True, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "mlx5_0" in done.stdout
+
+
+def test_sim_run_says_what_is_missing(preload: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GDA_SIM_LIBRARY", preload[-1].replace("libgda_preload", "libgda_sim"))
+    with pytest.raises(ArgumentError, match="needs a program"):
+        sim.run(["--"])
+    with pytest.raises(UnavailableError, match="no-such-program"):
+        sim.run(["no-such-program"])
+    monkeypatch.setenv("GDA_SIM_LIBRARY", "/nowhere/libgda_sim.so")
+    with pytest.raises(UnavailableError, match=r"/nowhere/libgda_sim\.so"):
+        sim.run(["ibv_devices"])
