@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measuring kernels, launched by gda.tools.bench and the demo. Times are nanoseconds of the target's one clock
+// (globaltimer on a GPU, the monotonic clock on a CPU). They stop at the first failure and report it.
+#pragma once
+
+#include <gda/gda.h>
+
+// Put-to-completion, one at a time, for one thread: times_ns[i] of iteration i.
+GDA_KERNEL(gda_kernel_put_latency)(gda_qp* qp, gda_mr dst, gda_mr src, uint64_t bytes, uint32_t iterations,
+                                   uint64_t deadline_ns, uint64_t* times_ns, gda_status* status) {
+    for (uint32_t i = 0; i < iterations; ++i) {
+        uint64_t start = gda::target::clock_ns();
+        gda_ticket ticket = gda_put(qp, dst, 0, src, 0, bytes);
+        gda_status result = gda_wait(qp, ticket, deadline_ns);
+        times_ns[i] = gda::target::clock_ns() - start;
+        if (result != 0) {
+            gda_report(status, result);
+            return;
+        }
+    }
+}
+
+// Puts per time: every thread of the grid posts `iterations` puts to its own piece of the regions (thread i at
+// i * bytes) and keeps at most `in_flight` of them open. elapsed_ns[i] of thread i, from its first put to its last
+// completion.
+GDA_KERNEL(gda_kernel_put_rate)(gda_qp* qp, gda_mr dst, gda_mr src, uint64_t bytes, uint32_t iterations,
+                                uint32_t in_flight, uint64_t deadline_ns, uint64_t* elapsed_ns, gda_status* status) {
+    uint64_t thread = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    uint64_t start = gda::target::clock_ns();
+    // Tickets are remembered once per half window: before the next half is posted, the one before the last has ended.
+    uint32_t half = in_flight < 2 ? 1 : in_flight / 2;
+    gda_ticket newest = 0, previous = 0;
+    gda_status result = 0;
+    for (uint32_t i = 0; i < iterations && result == 0; ++i) {
+        newest = gda_put(qp, dst, thread * bytes, src, thread * bytes, bytes);
+        if (gda_failed(newest)) {
+            result = gda_test(qp, newest);
+        } else if ((i + 1) % half == 0) {
+            result = gda_wait(qp, in_flight < 2 ? newest : previous, deadline_ns);
+            previous = newest;
+        }
+    }
+    if (result == 0) result = gda_wait(qp, newest, deadline_ns);
+    elapsed_ns[thread] = gda::target::clock_ns() - start;
+    gda_report(status, result);
+}
+
+// Cost of posting alone: one thread posts `iterations` puts into a ring that is deep enough not to fill.
+GDA_KERNEL(gda_kernel_post_cost)(gda_qp* qp, gda_mr dst, gda_mr src, uint64_t bytes, uint32_t iterations,
+                                 uint64_t* elapsed_ns, gda_status* status) {
+    uint64_t start = gda::target::clock_ns();
+    for (uint32_t i = 0; i < iterations; ++i) {
+        gda_ticket ticket = gda_put(qp, dst, 0, src, 0, bytes);
+        if (gda_failed(ticket)) {
+            gda_report(status, gda_test(qp, ticket));
+            return;
+        }
+    }
+    *elapsed_ns = gda::target::clock_ns() - start;
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a target must provide. Everything above this line of the house is written once, for a GPU (target/cuda.h: PTX)
+// and for a CPU (target/host.h: compiler atomics and, for a real card, the processor's I/O barriers). Called by ring.h,
+// post.h, poll.h and put.h. Facts: PTX ISA, "Memory Consistency Model"; PCI Express Base Specification, "Transaction
+// Ordering".
+//
+// Words. GDA_DEVICE qualifies a device function, GDA_API one that kernels call, and GDA_KERNEL(name)(parameters)
+// declares a kernel that Python can launch.
+//
+// Observers. A queue is seen by threads of its own processor and by one outsider, the NIC. `scope` says how far an
+// order must hold: scope_gpu when rings, record and payload all lie in GPU memory (the practice of every GPU stack;
+// PTX itself promises a PCIe device nothing at gpu scope), scope_system otherwise. The CPU has one scope.
+//
+// Shared words (64 bits, in gda_qp; several threads, never the NIC)
+//   load_shared(p)                  a read that no compiler and no cache may skip; orders nothing on a GPU by itself
+//   load_shared_acquire(p)          ... and what the writer of that value did before is seen afterwards
+//   store_shared(p, v)              a write all threads see; on a GPU it orders nothing: a named barrier stands before
+//   store_shared_release(p, v)      ... after everything this thread did or saw before
+//   compare_swap(p, expected, v)    true when p held `expected` and now holds v; acquire and release
+//   raise_to(p, v)                  p = max(p, v), acquire and release
+// Owned words (the same words, one thread): load_owned(p), store_owned(p, v)
+//
+// Memory that the NIC reads or writes
+//   store_segment(p, low, high)     16 bytes of a WQE in one store; plain, a barrier follows
+//   store_record(p, v)              one dword of a doorbell record; single and whole
+//   store_doorbell(p, v)            8 bytes to a UAR page: exactly one write on the bus, not merged, not repeated
+//   load_completion(p, scope)       one dword of a CQE, with the barrier `cqe_read` in it, see below
+//
+// Barriers, each named by its use, with its two observers
+//   wqe_before_doorbell_record(scope)     this thread (and what it has seen of others) -> NIC. The WQEs, and every WQE
+//                                         of earlier slots that this thread learned of through `ready`, are visible
+//                                         before the record says that they are there.
+//   wqe_before_doorbell(scope)            this thread -> NIC. In addition, where there is no record: the doorbell
+//   itself
+//                                         makes the NIC read the WQE.
+//   doorbell_record_before_doorbell(scope)  this thread -> NIC. The NIC reads the record because of the doorbell, so
+//                                         the record must be there first. On the CPU it also flushes write combining.
+//   earlier_slots_before_mine(scope)      thread -> thread -> NIC. After `ready` was read as the own base: the writers
+//                                         of earlier slots come before the record or doorbell that this thread writes.
+//   doorbell_before_ready(scope)          this thread -> next publisher -> NIC. Only without a record: there the
+//   register
+//                                         is the only source of the index, so two doorbells must not overtake.
+//   cqe_read (in load_completion)         NIC -> thread, acquire. What the NIC wrote before the completion's last
+//                                         dword, and the state of slots it has released, is seen after the load.
+//
+// Threads
+//   group g = converged_group(key)  lanes of this warp that are here now with the same key; they submit as one. Fields
+//                                   mask, leader (a lane), rank (0 is the leader's), size. The CPU target may answer
+//                                   all, one or random of them (gda.run: converged=), so that tests can count.
+//   broadcast(g, v), sync(g)        the leader's value; all lanes arrive, memory ordered among them
+//   clock_ns()                      one clock for all threads of the target, nanoseconds
+//   idle()                          called once per turn of every wait: a CPU lets other threads and the NIC run
+#pragma once
+
+#include <gda/target/select.h>

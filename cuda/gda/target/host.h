@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU target, under g++ and clang++. What each function promises is written in target.h; here: compiler atomics,
+// and for a real card the processor's I/O barriers (x86-64: stores to memory stay in order, sfence empties the write
+// combining buffers before and after a doorbell; aarch64: dmb of the outer shareable domain, written but untested).
+// Shared words are acquired and released with each access, which costs nothing on x86-64 and lets a thread sanitizer
+// follow the chain that a GPU makes with fences. Threads are fibers: see host/runtime.h.
+#pragma once
+
+#include <gda/target/host/runtime.h>
+#include <gda/target/host/words.h>
+#include <gda/target/types.h>
+
+#define GDA_DEVICE static inline __attribute__((always_inline, unused)) GDA_NO_TURNS
+// Not inlined: a kernel counts the turns of its own loops (runtime.h), not those of the library.
+#define GDA_API static __attribute__((noinline, unused)) GDA_NO_TURNS
+// Not extern "C": a kernel called wait must not be the C library's.
+#define GDA_KERNEL(name) static __attribute__((unused)) void name
+
+namespace gda {
+namespace target {
+
+GDA_DEVICE uint64_t load_shared(const uint64_t* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+GDA_DEVICE uint64_t load_shared_acquire(const uint64_t* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+GDA_DEVICE void store_shared(uint64_t* p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+GDA_DEVICE void store_shared_release(uint64_t* p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+GDA_DEVICE bool compare_swap(uint64_t* p, uint64_t expected, uint64_t v) {
+    return __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+GDA_DEVICE bool compare_swap_relaxed(uint64_t* p, uint64_t expected, uint64_t v) {
+    return compare_swap(p, expected, v);
+}
+GDA_DEVICE void raise_to(uint64_t* p, uint64_t v) {
+    uint64_t old = __atomic_load_n(p, __ATOMIC_ACQUIRE);
+    while (old < v && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    }
+}
+
+// Relaxed atomics, since Python may look at the words of a running queue; a plain move all the same.
+GDA_DEVICE uint64_t load_owned(const uint64_t* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+GDA_DEVICE void store_owned(uint64_t* p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+
+GDA_DEVICE void store_segment(void* p, uint64_t low, uint64_t high) {
+    typedef uint64_t pair __attribute__((vector_size(16), may_alias));
+    *static_cast<pair*>(p) = pair{low, high};
+}
+GDA_DEVICE void store_record(void* p, uint32_t v) { __atomic_store_n(static_cast<uint32_t*>(p), v, __ATOMIC_RELEASE); }
+GDA_DEVICE void store_doorbell(void* p, uint64_t v) {
+    __atomic_store_n(static_cast<uint64_t*>(p), v, __ATOMIC_RELEASE);
+#if defined(__x86_64__)
+    asm volatile("sfence" ::: "memory");  // a write-combining page would keep the doorbell back
+#elif defined(__aarch64__)
+    asm volatile("dmb oshst" ::: "memory");
+#endif
+}
+GDA_DEVICE uint32_t load_completion(const void* p, scope) {
+    uint32_t v = __atomic_load_n(static_cast<const uint32_t*>(p), __ATOMIC_ACQUIRE);
+#if defined(__aarch64__)
+    asm volatile("dmb oshld" ::: "memory");
+#endif
+    return v;
+}
+
+GDA_DEVICE void wqe_before_doorbell_record(scope) {
+#if defined(__aarch64__)
+    asm volatile("dmb oshst" ::: "memory");
+#else
+    asm volatile("" ::: "memory");
+#endif
+}
+GDA_DEVICE void doorbell_record_before_doorbell(scope) {
+#if defined(__x86_64__)
+    asm volatile("sfence" ::: "memory");
+#elif defined(__aarch64__)
+    asm volatile("dmb oshst" ::: "memory");
+#else
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+GDA_DEVICE void wqe_before_doorbell(scope s) { doorbell_record_before_doorbell(s); }
+GDA_DEVICE void earlier_slots_before_mine(scope s) { wqe_before_doorbell_record(s); }
+GDA_DEVICE void doorbell_before_ready(scope s) { doorbell_record_before_doorbell(s); }
+
+GDA_DEVICE group converged_group(const void* key) {
+    group g;
+    g.mask = gda_host_converged(key);
+    uint32_t lane = gda_host_lane();
+    g.leader = static_cast<uint32_t>(__builtin_ctz(g.mask));
+    g.rank = static_cast<uint32_t>(__builtin_popcount(g.mask & ((1u << lane) - 1)));
+    g.size = static_cast<uint32_t>(__builtin_popcount(g.mask));
+    return g;
+}
+GDA_DEVICE uint64_t broadcast(const group& g, uint64_t v) {
+    return g.size == 1 ? v : gda_host_shuffle(g.mask, v, g.leader);
+}
+GDA_DEVICE void sync(const group& g) {
+    if (g.size != 1) gda_host_syncwarp(g.mask);
+}
+
+GDA_DEVICE uint64_t clock_ns() { return gda_host_clock_ns(); }
+GDA_DEVICE void idle() { gda_host_idle(); }
+
+GDA_DEVICE uint64_t load_constant(const uint64_t* p) { return *p; }
+GDA_DEVICE uint32_t load_constant(const uint32_t* p) { return *p; }
+
+}  // namespace target
+}  // namespace gda

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which target this compiler makes code for. Included by target.h only.
+#pragma once
+
+#include <gda/target/types.h>
+
+namespace gda {
+namespace target {
+
+enum scope { scope_gpu, scope_system };
+
+// Lanes of one warp that act as one.
+struct group {
+    uint32_t mask;    // bit per lane
+    uint32_t leader;  // lane number
+    uint32_t rank;    // own position among the lanes of mask
+    uint32_t size;
+};
+
+}  // namespace target
+}  // namespace gda
+
+#if defined(__CUDACC__)
+#include <gda/target/cuda.h>
+#else
+#include <gda/target/host.h>
+#endif

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device library and runtime under the compilers' sanitizers, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gda.run.host import find_compiler
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A shared queue with many producers, then a launch that is given up and one whose threads block each other: what they
+# leave behind must not disturb the next one.
+PROGRAM = r"""
+import sys
+sys.path[:0] = sys.argv[1:]
+import numpy as np
+from device.test_stress import SOURCE, run
+from device.toy_queue import ToyQueue
+from gda.errors import DeadlineError, DeviceStatusError
+from gda.run import Kernel
+
+MORE = '''
+#include <gda/gda.h>
+GDA_KERNEL(for_ever)() { volatile int x = 0; while (true) x = x + 1; }
+GDA_KERNEL(blocked)() { if (threadIdx.x) __syncthreads(); else __syncwarp(3); }
+GDA_KERNEL(sum)(int* out) {
+    __shared__ int part[64];
+    part[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    for (int half = 32; half > 0; half /= 2) {
+        if (threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) out[blockIdx.x] = part[0];
+}
+'''
+more = Kernel(MORE, target="host")
+for _ in range(2):
+    out = np.zeros(8, np.int32)
+    more.sum[8, 64](out)
+    assert (out == 2016).all()
+    for kernel, error in ((more.for_ever, DeadlineError), (more.blocked, DeviceStatusError)):
+        try:
+            kernel.start[4, 64]().wait(0.1)
+        except error:
+            pass
+        else:
+            raise AssertionError(f"{kernel} ended well")
+for converged in ("all", "random"):
+    kernel = Kernel(SOURCE, target="host", converged=converged)
+    for record, collapsed in ((True, True), (False, False)):
+        queue = ToyQueue(32, record=record, collapsed=collapsed, ignore_overrun=False, deadline_ns=60_000_000_000)
+        run(kernel, queue, blocks=4, threads=16, puts=100, seed=2)
+print("clean")
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "library"),
+    [
+        ("-fsanitize=thread", "libtsan.so"),
+        ("-fsanitize=address -fno-omit-frame-pointer", "libasan.so"),
+        ("-fsanitize=undefined -fno-sanitize-recover=undefined", "libubsan.so"),
+    ],
+)
+def test_sanitized(flags: str, library: str) -> None:
+    compiler = find_compiler()
+    found = subprocess.run(
+        [compiler.path, f"-print-file-name={library}"], capture_output=True, text=True
+    ).stdout.strip()
+    if not Path(found).is_absolute():
+        pytest.skip(f"not run: {compiler.version} has no {library}")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(ROOT), str(ROOT / "tests")],
+        env={
+            **os.environ,
+            "GDA_CXXFLAGS": flags,
+            "LD_PRELOAD": found,
+            "ASAN_OPTIONS": "detect_leaks=0",  # Python's own
+            "TSAN_OPTIONS": "exitcode=66",
+        },
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0 and "Sanitizer" not in done.stderr, (done.stdout + done.stderr)[:8000]
+    assert done.stdout.strip().endswith("clean")

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A queue pair in plain memory: what a NIC would see, and what it would write, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gda import formats
+
+QPN = 0x123456
+BLOCK = 64
+EMPTY = 0xFF  # as rings are filled before use
+
+
+def aligned(count: int, fill: int = 0) -> np.ndarray:
+    """`count` bytes that begin on a page."""
+    raw = np.full(count + 4096, fill, np.uint8)
+    start = -raw.ctypes.data % 4096
+    return raw[start : start + count]
+
+
+class ToyMemory:
+    """A memory region with keys as registered."""
+
+    def __init__(self, count: int, lkey: int = 0x11223344, rkey: int = 0x55667788, address: int | None = None) -> None:
+        self.data = aligned(max(count, 1))
+        self.address = self.data.ctypes.data if address is None else address
+        self.bytes = count
+        self.lkey, self.rkey = lkey, rkey
+
+    def __gda_argument__(self, target: str) -> tuple[str, bytes]:
+        swapped = [int.from_bytes(key.to_bytes(4, "big"), "little") for key in (self.lkey, self.rkey)]
+        return "gda_mr", formats.layouts["gda_mr"].pack(
+            addr=self.address, bytes=self.bytes, lkey_be=swapped[0], rkey_be=swapped[1]
+        )
+
+
+class ToyQueue:
+    """A gda_qp with its rings. `start`: the index where all counters begin."""
+
+    def __init__(
+        self,
+        depth: int = 8,
+        *,
+        owned: bool = False,
+        record: bool = True,
+        collapsed: bool = True,
+        ignore_overrun: bool = True,
+        connected: bool = True,
+        start: int = 0,
+        deadline_ns: int = 20_000_000,
+        max_message_bytes: int = 1 << 30,
+        version: int | None = None,
+        cq_depth: int | None = None,
+    ) -> None:
+        flag = formats.constants
+        self.depth, self.owned = depth, owned
+        self.cq_depth = 1 if collapsed else (cq_depth or depth)
+        self.sq = aligned(depth * BLOCK, EMPTY)
+        self.cq = aligned(self.cq_depth * BLOCK, EMPTY)
+        self.record = aligned(64)  # queue pair's two words, then the completion queue's
+        self.page = aligned(4096)
+        self.handle = aligned(256)
+        flags = (flag["GDA_QP_OWNED"] if owned else 0) | (0 if record else flag["GDA_QP_RECORDLESS"])
+        flags |= flag["GDA_QP_CONNECTED"] if connected else 0
+        cq_flags = (flag["GDA_CQ_COLLAPSED"] if collapsed else 0) | (
+            flag["GDA_CQ_IGNORE_OVERRUN"] if ignore_overrun else 0
+        )
+        self.register = int(flag["UAR_SEND_DOORBELL"] if record else flag["UAR_RECORDLESS_DOORBELL"])
+        self.write_handle(
+            version=flag["GDA_HANDLE_VERSION"] if version is None else version,
+            flags=flags,
+            sq=self.sq.ctypes.data,
+            doorbell=self.page.ctypes.data + self.register,
+            record=self.record.ctypes.data + 4,
+            qpn=QPN,
+            log_sq_size=depth.bit_length() - 1,
+            deadline_ns=deadline_ns,
+            max_message_bytes=max_message_bytes,
+            cq={
+                "ring": self.cq.ctypes.data,
+                "record": self.record.ctypes.data + 16,
+                "cqn": 0x77,
+                "log_size": self.cq_depth.bit_length() - 1,
+                "flags": cq_flags,
+            },
+            reserved=start,
+            ready=start,
+            done=start,
+        )
+
+    def write_handle(self, **values: object) -> None:
+        self.handle[:] = np.frombuffer(formats.layouts["gda_qp"].pack(**values), np.uint8)
+
+    def __gda_argument__(self, target: str) -> tuple[str, bytes]:
+        return "gda_qp*", self.handle.ctypes.data.to_bytes(8, "little")
+
+    @property
+    def state(self) -> dict[str, int]:
+        return formats.layouts["gda_qp"].unpack(self.handle.tobytes())
+
+    def wqe(self, index: int) -> bytes:
+        at = index % self.depth * BLOCK
+        return self.sq[at : at + BLOCK].tobytes()
+
+    @property
+    def send_counter(self) -> int:
+        return int(formats.qp_doorbell_record.unpack(self.record[:8].tobytes())["send_counter"])
+
+    @property
+    def consumer_index(self) -> int:
+        return int(formats.cq_doorbell_record.unpack(self.record[16:24].tobytes())["consumer_index"])
+
+    @property
+    def doorbell(self) -> bytes:
+        return self.page[self.register : self.register + 8].tobytes()
+
+    def complete(self, index: int, entry: int = 0) -> None:
+        """A good completion of the request at `index`; `entry` is the 64-bit index of the completion."""
+        self._write(entry, formats.cqe64.pack(wqe_counter=index % 65536, qpn=QPN, **self._hand_over(entry, 0)))
+
+    def fail(self, index: int, syndrome: int, vendor: int = 0x88, entry: int = 0) -> None:
+        """An error completion."""
+        error = int(formats.constants["MLX5_CQE_REQ_ERR"])
+        self._write(
+            entry,
+            formats.err_cqe.pack(
+                wqe_counter=index % 65536,
+                qpn=QPN,
+                syndrome=syndrome,
+                vendor_error_syndrome=vendor,
+                **self._hand_over(entry, error),
+            ),
+        )
+
+    def _hand_over(self, entry: int, opcode: int) -> dict[str, int]:
+        return {"opcode": opcode, "owner": entry // self.cq_depth % 2 if self.cq_depth > 1 else 0}
+
+    def _write(self, entry: int, data: bytes) -> None:
+        at = entry % self.cq_depth * BLOCK
+        self.cq[at : at + BLOCK] = np.frombuffer(data, np.uint8)
