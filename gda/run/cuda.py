@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device code on a GPU: compiled by CuPy with NVRTC, launched so that a kernel may wait for the NIC.
+
+Called by executor. The rules (docs/architecture.md, forward progress): every kernel of a module is loaded before the
+first one runs, since loading can wait for a kernel that waits; nothing here synchronizes the device, allocates GPU
+memory or touches the legacy default stream while a kernel runs; each launch has a stream of its own, and its end is
+seen by polling an event. Source: CUDA C++ Programming Guide, "Lazy Loading", "Implicit Synchronization".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gda.errors import CompileError, CudaError, UnavailableError
+from gda.run.arguments import OwnedAddress, Packed
+from gda.run.cache import key_of, tree_digest
+from gda.run.compile import include_directory
+
+__all__ = ["CudaModule", "CudaRun", "PinnedStatus", "gpu_available", "why_no_gpu"]
+
+_POLL_NAP_S = 20e-6  # between looks at the event after the first ones
+_EAGER_POLLS = 200
+_SHARED_WITHOUT_ASKING = 48 * 1024  # bytes per block; more must be asked for, function by function
+
+
+@functools.cache
+def why_no_gpu() -> str:
+    """Why kernels cannot run on a GPU here; empty when they can."""
+    try:
+        import cupy
+    except Exception as error:  # a broken CUDA installation raises all kinds
+        return f"CuPy cannot be imported ({error})"
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:
+        return f"the CUDA driver says: {error}"
+    return "" if count else "the CUDA driver sees no device"
+
+
+def gpu_available() -> bool:
+    """Whether kernels can run on a GPU."""
+    return not why_no_gpu()
+
+
+def _cupy() -> Any:
+    if why := why_no_gpu():
+        raise UnavailableError(f"no GPU to run kernels on: {why}", 'Kernel(..., target="host") runs them on the CPU')
+    import cupy
+
+    return cupy
+
+
+# What a launch needs is made before any kernel runs: making it later can wait for a kernel that waits.
+_STATUS_WORDS = 512  # launches whose outcome somebody may still read
+_STREAMS = 8  # launches at once before another stream has to be made
+
+
+@functools.cache
+def _free_words() -> list[int]:
+    """Addresses of free status words, all in one piece of pinned memory that lives as long as the process."""
+    memory = _cupy().cuda.alloc_pinned_memory(8 * _STATUS_WORDS)
+    _for_ever.append(memory)
+    return [memory.ptr + 8 * i for i in range(_STATUS_WORDS)]
+
+
+_for_ever: list[object] = []
+
+
+@functools.cache
+def _free_streams(device: int) -> list[tuple[Any, Any]]:
+    """Streams of a device, each with an event; one launch at a time uses one."""
+    return [_stream() for _ in range(_STREAMS)]
+
+
+def _stream() -> tuple[Any, Any]:
+    cuda = _cupy().cuda
+    return cuda.Stream(non_blocking=True), cuda.Event(disable_timing=True)
+
+
+def _driver_call(name: str, *arguments: Any) -> int | None:
+    """Call a function of libcuda that CuPy does not have; None when this driver has none of that name either."""
+    try:
+        function = getattr(ctypes.CDLL("libcuda.so.1"), name, None)
+    except OSError:
+        return None
+    return None if function is None else int(function(*arguments))
+
+
+class PinnedStatus:
+    """A status word in pinned host memory: the kernel writes it, Python reads it without a copy."""
+
+    def __init__(self) -> None:
+        words = _free_words()
+        if not words:
+            raise UnavailableError("all status words are in use", "drop Launch objects whose kernels have ended")
+        self._word = ctypes.c_uint64.from_address(words.pop())
+        self._word.value = 0
+
+    @property
+    def argument(self) -> object:
+        """What the kernel gets."""
+        # Pinned memory has the same address on the GPU (unified addressing).
+        return OwnedAddress(ctypes.addressof(self._word), self)
+
+    def read(self) -> int:
+        """What the kernel wrote."""
+        return self._word.value
+
+    def __del__(self) -> None:
+        # Neither the Launch nor a running kernel's arguments hold this object any more.
+        if hasattr(self, "_word"):
+            _free_words().append(ctypes.addressof(self._word))
+
+
+class CudaModule:
+    """One text of device code, compiled for the current device and loaded.
+
+    `names` are the kernels to launch, `included` is the text of the user's own headers.
+    """
+
+    target = "gpu"
+
+    def __init__(
+        self,
+        text: str,
+        file: str,
+        *,
+        include: Path | None,
+        included: str,
+        options: Sequence[str],
+        names: Sequence[str],
+    ) -> None:
+        cupy = _cupy()
+        self._device = int(cupy.cuda.Device().id)
+        properties = cupy.cuda.runtime.getDeviceProperties(self._device)
+        self.where = f"GPU {self._device} ({properties['name'].decode()})"
+        self._processors = int(properties["multiProcessorCount"])
+        folders = [f"-I{include_directory()}", *([f"-I{include}"] if include else [])]
+        # CuPy's cache knows the text and the options, not the headers: their hash makes it compile again.
+        headers = key_of(tree_digest(include_directory() / "gda", ("*.h",)), included)
+        module = cupy.RawModule(
+            code=f'#line 1 "{file}"\n{text}',
+            options=("--std=c++17", f"-DGDA_HEADERS_{headers}", *options, *folders),
+            backend="nvrtc",
+            name_expressions=list(names),
+        )
+        try:
+            module.compile()
+        except cupy.cuda.compiler.CompileException as error:
+            raise CompileError(f"{file} did not compile for {self.where}", error.get_message()) from None
+        # Loading is lazy in the driver; asking for an attribute makes it load the code now, before any kernel waits.
+        self._functions = {name: module.get_function(name) for name in names}
+        for function in self._functions.values():
+            _driver_call("cuFuncLoad", ctypes.c_void_p(function.kernel.ptr))
+        _free_words()
+        _free_streams(self._device)
+        self._static_shared = {name: int(function.shared_size_bytes) for name, function in self._functions.items()}
+
+    def sizes(self, name: str) -> list[int] | None:
+        """Bytes of each parameter, as the driver says; None when it cannot (before CUDA 12.4)."""
+        function = ctypes.c_void_p(self._functions[name].kernel.ptr)
+        offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+        found: list[int] = []
+        while True:
+            place = ctypes.c_size_t(len(found))
+            code = _driver_call("cuFuncGetParamInfo", function, place, ctypes.byref(offset), ctypes.byref(size))
+            if code is None:
+                return None
+            if code:  # behind the last one
+                return found
+            found.append(size.value)
+
+    def start(
+        self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int
+    ) -> CudaRun:
+        """Launch on a stream of its own and return at once."""
+        cupy = _cupy()
+        function = self._functions[name]
+        values = [ctypes.create_string_buffer(value, max(1, len(value))) for value in packed.values]
+        pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+        with cupy.cuda.Device(self._device):
+            cupy.cuda.runtime.setDevice(self._device)  # gives a new thread the device's context
+            if shared_bytes + self._static_shared[name] > _SHARED_WITHOUT_ASKING:
+                function.max_dynamic_shared_size_bytes = shared_bytes
+            free = _free_streams(self._device)
+            stream, done = free.pop() if free else _stream()
+            helper = _NicHelper(self._share(function, grid, block, shared_bytes), 1 - 1 / self._processors)
+            helper.begin()
+            try:
+                # The driver copies the arguments before it returns.
+                where = (function.kernel.ptr, *grid, *block, shared_bytes, stream.ptr)
+                cupy.cuda.driver.launchKernel(*where, ctypes.addressof(pointers), 0)
+                done.record(stream)
+            except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
+                helper.end()
+                free.append((stream, done))
+                advice = "compare grid, block and shared memory with the device's limits"
+                raise CudaError(f"launch of kernel {name}", int(error.status), str(error), advice) from None
+        return CudaRun(name, stream, done, helper=helper, streams=free, alive=[packed.alive, self])
+
+    def _share(
+        self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int
+    ) -> float:
+        """What part of the GPU the blocks take: 1 is all of it."""
+        threads = block[0] * block[1] * block[2]
+        per_processor = _cupy().cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            function.kernel.ptr, threads, shared_bytes
+        )
+        return grid[0] * grid[1] * grid[2] / (max(1, int(per_processor)) * self._processors)
+
+
+class _NicHelper:
+    """What the software NIC must know while kernels run: to spin for their doorbells, and how to reach GPU memory.
+
+    Its device-to-device copies run on multiprocessors. When waiting kernels hold them all (`share` of each summed up
+    reaches `limit`), copies must go through host memory.
+    """
+
+    _lock = threading.Lock()
+    _running = 0
+    _shares = 0.0
+    _staging = False
+
+    def __init__(self, share: float, limit: float) -> None:
+        self._share, self._limit = share, limit
+        self._active = False
+
+    def begin(self) -> None:
+        """Before the launch."""
+        self._active = True
+        self._change(1)
+
+    def end(self) -> None:
+        """After the kernel's end; once."""
+        if self._active:
+            self._active = False
+            self._change(-1)
+
+    def _change(self, step: int) -> None:
+        from gda import attach
+
+        nic = attach.loaded()
+        kind = _NicHelper
+        with kind._lock:
+            kind._running += step
+            kind._shares = kind._shares + step * self._share if kind._running else 0.0
+            stage = kind._shares >= self._limit
+            if nic is None:
+                return
+            if kind._running == (step > 0):  # the first began, or the last ended
+                nic.set_thread("busy" if step > 0 else "adaptive")
+            if stage != kind._staging:
+                nic.set_gpu_staging(stage)
+                kind._staging = stage
+
+
+# Kernels that have not ended, also when nobody holds their Launch any more: their arguments must not be freed.
+_under_way: set[CudaRun] = set()
+
+
+class CudaRun:
+    """A kernel under way. `alive` is what it uses."""
+
+    def __init__(
+        self, name: str, stream: Any, done: Any, *, helper: _NicHelper, streams: list[Any], alive: list[object]
+    ) -> None:
+        self._name, self._stream, self._done, self._helper, self._alive = name, stream, done, helper, alive
+        self._streams = streams  # where the stream goes back to
+        self.error = ""
+        self._ended = False
+        for other in list(_under_way):
+            with contextlib.suppress(CudaError):  # whoever waits for that one is told
+                other.wait(0)
+        _under_way.add(self)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Poll for the end, at most so long. Raises CudaError when the kernel crashed."""
+        if self._ended:
+            return True
+        end = time.monotonic() + timeout_s
+        polls = 0
+        while not self._query():
+            if time.monotonic() >= end:
+                return False
+            polls += 1
+            if polls > _EAGER_POLLS:
+                time.sleep(_POLL_NAP_S)
+        self._end()
+        return True
+
+    def _query(self) -> bool:
+        try:
+            return bool(self._done.done)
+        except Exception as error:
+            self._end()
+            raise CudaError(
+                f"kernel {self._name}",
+                int(getattr(error, "status", 0)),
+                str(error),
+                "an illegal address or a trap ends the CUDA context: start a new process",
+            ) from None
+
+    def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._helper.end()
+            self._alive = []
+            self._streams.append((self._stream, self._done))
+        _under_way.discard(self)
+
+    def abort(self) -> bool:
+        """A GPU kernel cannot be stopped from outside; its own waits have deadlines."""
+        return False

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Launch`: a kernel under way, and the word that it reports into. Made by executor; the same on both targets."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Protocol
+
+from gda.errors import DeadlineError, DeviceStatusError
+from gda.run.arguments import OwnedAddress
+from gda.run.status import status_error
+
+__all__ = ["Launch", "Run", "StatusWord", "status_word"]
+
+_POLL_S = 0.05  # how often a waiting Python looks for signals (Ctrl-C)
+_GRACE_S = 2.0  # for blocks to end after they were told to
+
+
+class Run(Protocol):
+    """A kernel under way, on either target."""
+
+    error: str  # why it failed, once it has ended; empty when it did not
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait at most so long; whether it has ended."""
+        ...
+
+    def abort(self) -> bool:
+        """Make it end soon; False where that is not possible."""
+        ...
+
+
+class StatusWord(Protocol):
+    """Eight bytes that a kernel reports into."""
+
+    @property
+    def argument(self) -> object:
+        """What the kernel gets."""
+        ...
+
+    def read(self) -> int:
+        """What the kernel wrote."""
+        ...
+
+
+class Launch:
+    """A kernel that was started. Keeps its arguments alive until it has ended."""
+
+    def __init__(self, name: str, run: Run, status: StatusWord | None, deadline_s: float, where: str) -> None:
+        self.name = name
+        self._run, self._status, self._deadline_s, self._where = run, status, deadline_s, where
+        self._given_up = False
+
+    def done(self) -> bool:
+        """Whether the kernel has ended; never waits."""
+        return not self._given_up and self._run.wait(0)
+
+    def wait(self, deadline_s: float | None = None) -> None:
+        """Wait for the end, at most `deadline_s` seconds from now (default: the Kernel's deadline_s).
+
+        Raises DeadlineError when the kernel has not ended (it is given up then), what the kernel reported through
+        `gda_status* status`, or DeviceStatusError when its threads blocked each other.
+        """
+        limit = self._deadline_s if deadline_s is None else deadline_s
+        end = time.monotonic() + limit
+        if self._given_up:
+            raise DeadlineError(f"kernel {self.name} was given up before")
+        try:
+            while not self._run.wait(min(_POLL_S, max(0.0, end - time.monotonic()))):
+                if time.monotonic() >= end:
+                    self._give_up(limit)
+        except KeyboardInterrupt:
+            self._run.abort()
+            raise
+        if self._run.error:
+            raise DeviceStatusError(
+                f"kernel {self.name}: {self._run.error}",
+                advice="all threads of a block that have not ended must reach the same barrier, "
+                "and all lanes of a mask the same warp operation",
+            )
+        if self._status is not None and (word := self._status.read()):
+            raise status_error(word, self.name)
+
+    def _give_up(self, limit: float) -> None:
+        self._given_up = True
+        stopped = self._run.abort() and self._run.wait(_GRACE_S)
+        left = "" if stopped else "; some of its threads do not stop and are left behind, with the memory they use"
+        raise DeadlineError(
+            f"kernel {self.name} on {self._where} did not end within {limit:g} s and was given up{left}",
+            advice="if it waits for the NIC, look at the queue pair (gda.inspect) and give gda_wait a deadline; "
+            "if it needs longer, raise Kernel.deadline_s",
+        )
+
+
+class _HostStatus:
+    """A status word in memory of this process."""
+
+    def __init__(self) -> None:
+        self._word = ctypes.c_uint64(0)
+
+    @property
+    def argument(self) -> object:
+        """Its address."""
+        return OwnedAddress(ctypes.addressof(self._word), self._word)
+
+    def read(self) -> int:
+        """What the kernel wrote."""
+        return self._word.value
+
+
+def status_word(target: str) -> StatusWord:
+    """A zero word where a kernel of this target can report."""
+    if target == "host":
+        return _HostStatus()
+    from gda.run.cuda import PinnedStatus
+
+    return PinnedStatus()
