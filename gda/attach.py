@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the software ConnectX into this process: loads the simulator library and steers it (sim/steer.h).
+
+A leaf: gda.nic attaches it when there is no real NIC, gda.run asks for its idle hook, gda.sim and tests steer it.
+Works too in a process that was started with the preload library: then it is there already.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+
+from gda import config
+from gda.errors import ArgumentError, UnavailableError
+
+__all__ = ["SoftwareNic", "idle_hook_address", "loaded", "software_nic"]
+
+_THREAD_MODES = {"off": 0, "adaptive": 1, "busy": 2}
+
+
+class SoftwareNic:
+    """The software NIC of this process. There is one; `software_nic()` and `loaded()` give it."""
+
+    def __init__(self, library: ctypes.CDLL, path: str) -> None:
+        self.path = path
+        self._library = library
+        for name, answer, arguments in _PROTOTYPES:
+            function = getattr(library, name)
+            function.restype, function.argtypes = answer, list(arguments)
+
+    def step(self) -> int:
+        """Let the NIC work one round; how many things it did (0: idle)."""
+        return int(self._library.gda_sim_step())
+
+    def set_thread(self, mode: str) -> None:
+        """How the background thread runs: "off" (only step() and pollers), "adaptive" (naps when idle), "busy"."""
+        if mode not in _THREAD_MODES:
+            raise ArgumentError(f"thread mode {mode!r} is not one of {', '.join(_THREAD_MODES)}")
+        code = int(self._library.gda_sim_set_thread(_THREAD_MODES[mode]))
+        if code:
+            raise UnavailableError(f"the software NIC's thread cannot be set to {mode}: {_reason(self._library, code)}")
+
+    def counter(self, name: str) -> int:
+        """One counter since the NIC started. Raises ArgumentError for an unknown name."""
+        names = self._counter_names()
+        if name not in names:
+            raise ArgumentError(f"the software NIC has no counter {name!r}", f"one of: {', '.join(names)}")
+        return int(self._library.gda_sim_counter(name.encode()))
+
+    def counters(self) -> dict[str, int]:
+        """All counters by name."""
+        return {name: int(self._library.gda_sim_counter(name.encode())) for name in self._counter_names()}
+
+    def report(self) -> list[str]:
+        """Sentences on what programs did wrong, oldest first."""
+        return _lines(self._library.gda_sim_report())
+
+    def clear_report(self) -> None:
+        """Forget all sentences."""
+        self._library.gda_sim_clear_report()
+
+    def last_doorbell(self, qpn: int) -> int | None:
+        """The 8 bytes last rung for a queue pair, as the integer that lay in the register; None if never."""
+        value = ctypes.c_uint64()
+        return value.value if self._library.gda_sim_last_doorbell(qpn, ctypes.byref(value)) else None
+
+    def set_gpu_staging(self, on: bool) -> None:
+        """Copy GPU memory through pinned host memory: needed while waiting kernels fill the GPU."""
+        self._library.gda_sim_set_gpu_staging(int(on))
+
+    def objects(self) -> int:
+        """Umems, protection domains, keys, queues and doorbell pages that exist in the NIC."""
+        return int(self._library.gda_sim_objects())
+
+    def _counter_names(self) -> list[str]:
+        return _lines(self._library.gda_sim_counter_names())
+
+
+def software_nic() -> SoftwareNic:
+    """Attach the software NIC to this process's libibverbs; again gives the same one.
+
+    Raises UnavailableError when its library is not built or it cannot attach here.
+    """
+    present = loaded()
+    if present is not None:
+        return present
+    _load_verbs()
+    library, _ = _library()
+    code = int(library.gda_sim_attach())
+    if code:
+        raise UnavailableError(
+            f"the software NIC could not attach to this process: {_reason(library, code)}",
+            "run the program under it instead: python -m gda sim run -- PROGRAM",
+        )
+    return _wrapped()
+
+
+def loaded() -> SoftwareNic | None:
+    """The software NIC if it is attached (or preloaded) in this process, else None. Loads nothing."""
+    if _library.cache_info().currsize == 0 and not hasattr(ctypes.CDLL(None), "gda_sim_attached"):
+        return None
+    library, _ = _library()
+    return _wrapped() if library.gda_sim_attached() else None
+
+
+def idle_hook_address() -> int:
+    """Address of `int gda_sim_step(void)` for device code that spins on the CPU; 0 without a software NIC."""
+    nic = loaded()
+    if nic is None:
+        return 0
+    return ctypes.cast(_library()[0].gda_sim_step, ctypes.c_void_p).value or 0
+
+
+def _load_verbs() -> None:
+    """Load what the software NIC sits behind; a program may attach it before its first verbs call."""
+    for name, package in (("libibverbs.so.1", "libibverbs1"), ("libmlx5.so.1", "ibverbs-providers")):
+        try:
+            ctypes.CDLL(name)
+        except OSError as error:
+            raise UnavailableError(f"{name} is missing ({error})", f"apt-get install {package}") from error
+
+
+@functools.cache
+def _library() -> tuple[ctypes.CDLL, str]:
+    everything = ctypes.CDLL(None)
+    if hasattr(everything, "gda_sim_attach"):  # preloaded: a second copy would be a second NIC
+        return everything, "preloaded"
+    path = config.get("GDA_SIM_LIBRARY") or str(Path(__file__).resolve().parent / "lib" / "libgda_sim.so")
+    if not Path(path).exists():
+        raise UnavailableError(
+            f"the software NIC's library {path} does not exist",
+            "build it: python setup.py build_ext --inplace (or make demo); GDA_SIM_LIBRARY names another build",
+        )
+    try:
+        return ctypes.CDLL(path), path
+    except OSError as error:
+        raise UnavailableError(f"the software NIC's library does not load: {error}", "build it again") from error
+
+
+@functools.cache
+def _wrapped() -> SoftwareNic:
+    return SoftwareNic(*_library())
+
+
+def _reason(library: ctypes.CDLL, code: int) -> str:
+    library.gda_sim_message.restype = ctypes.c_char_p
+    message: bytes | None = library.gda_sim_message()
+    return message.decode(errors="replace") if message else os.strerror(abs(code))
+
+
+def _lines(text: bytes | None) -> list[str]:
+    return (text or b"").decode(errors="replace").splitlines()
+
+
+# name, answer, arguments: sim/steer.h
+_PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
+    ("gda_sim_attached", ctypes.c_int, ()),
+    ("gda_sim_message", ctypes.c_char_p, ()),
+    ("gda_sim_step", ctypes.c_int, ()),
+    ("gda_sim_set_thread", ctypes.c_int, (ctypes.c_int,)),
+    ("gda_sim_counter", ctypes.c_uint64, (ctypes.c_char_p,)),
+    ("gda_sim_counter_names", ctypes.c_char_p, ()),
+    ("gda_sim_report", ctypes.c_char_p, ()),
+    ("gda_sim_clear_report", None, ()),
+    ("gda_sim_last_doorbell", ctypes.c_int, (ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint64))),
+    ("gda_sim_set_gpu_staging", None, (ctypes.c_int,)),
+    ("gda_sim_objects", ctypes.c_uint64, ()),
+)

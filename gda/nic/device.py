@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens a NIC and says what it can do. The first call of every program: `gda.open()`.
+
+GDA_NIC decides: "real" takes an mlx5 device of this machine, "software" the software ConnectX, "auto" (default) a
+real one with an active port if there is one, else the software one, attached to this process.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gda import _verbs, attach, config, formats
+from gda.errors import ArgumentError, CommandError, UnavailableError, VerbsError
+from gda.nic import command
+from gda.nic.doorbell import DoorbellPages
+from gda.nic.gpu import Gpu, use_gpu
+from gda.nic.lifetime import Owner, Resources
+from gda.nic.memory import Memory
+from gda.nic.queue import QueuePair
+
+__all__ = ["Capabilities", "Gid", "Nic", "Port", "open"]
+
+_PARTS = {  # PCI device ids (pci-ids.ucw.cz, vendor 15b3)
+    0x1017: "ConnectX-5", 0x1019: "ConnectX-5 Ex", 0x101B: "ConnectX-6", 0x101D: "ConnectX-6 Dx",
+    0x101F: "ConnectX-6 Lx", 0x1021: "ConnectX-7", 0x1023: "ConnectX-8", 0xA2D6: "BlueField-2", 0xA2DC: "BlueField-3",
+}  # fmt: skip
+
+
+def open(name: str | None = None, *, port: int = 1, gpu: int = 0) -> Nic:
+    """Open a NIC: the one of that name, or the first that fits GDA_NIC. `gpu` is the device that kernels run on.
+
+    Raises ArgumentError for an unknown name (with the names that exist), UnavailableError when there is no NIC.
+    """
+    mode = config.get("GDA_NIC")
+    software = attach.loaded() is not None
+    if mode == "real" and software:
+        raise UnavailableError(
+            "GDA_NIC=real, but the software NIC is attached to this process", "open real NICs in a process of their own"
+        )
+    devices = [] if mode == "software" and not software else _devices()
+    chosen = _pick(devices, name, port, any_state=software or mode == "real")
+    if chosen is None and mode != "real" and not software:
+        seen = devices
+        attach.software_nic()
+        devices = _devices()
+        chosen = _pick(devices, name, port, any_state=True)
+        devices = [*seen, *devices]
+    if chosen is None:
+        raise _no_device(name, devices, mode)
+    return Nic(chosen, port=port, gpu=gpu)
+
+
+def _devices() -> list[_verbs.Device]:
+    try:
+        return _verbs.ibv_get_device_list()
+    except VerbsError:  # a kernel without InfiniBand
+        return []
+
+
+def _pick(devices: list[_verbs.Device], name: str | None, port: int, any_state: bool) -> str | None:
+    if name is not None:
+        return next((d.name for d in devices if d.name == name), None)
+    candidates = [d.name for d in devices if d.mlx5]
+    if any_state:
+        return candidates[0] if candidates else None
+    return next((c for c in candidates if _is_active(c, port)), None)
+
+
+def _is_active(name: str, port: int) -> bool:
+    try:
+        with _verbs.ibv_open_device(name) as context:
+            return _verbs.ibv_query_port(context, port)["state"] == _verbs.IBV_PORT_ACTIVE
+    except VerbsError:
+        return False
+
+
+def _no_device(name: str | None, devices: list[_verbs.Device], mode: str) -> Exception:
+    names = ", ".join(dict.fromkeys(d.name for d in devices)) or "none"
+    if name is not None:
+        return ArgumentError(f"there is no NIC named {name!r}; NICs here: {names}", "gda.open() takes the first one")
+    if mode == "real":
+        return UnavailableError(
+            f"GDA_NIC=real, but libibverbs lists no mlx5 device (devices here: {names})",
+            "check `ibv_devices` and that /dev/infiniband/uverbs* exists; GDA_NIC=software needs no hardware",
+        )
+    return UnavailableError(f"libibverbs lists no mlx5 device (devices here: {names})", "see `ibv_devices`")
+
+
+# ------------------------------------------------------------------------------------------------- what a NIC can do
+@dataclass(frozen=True)
+class Capabilities:
+    """QUERY_HCA_CAP, current values, with the PRM's field names: `capabilities.log_max_qp_sz`.
+
+    `groups` has them by group: "general", "general_2", "atomic", "roce". A group that the NIC lacks is all zero.
+    """
+
+    groups: Mapping[str, dict[str, int]]
+
+    def __getattr__(self, name: str) -> int:
+        for values in self.__dict__.get("groups", {}).values():
+            if name in values:
+                return int(values[name])
+        raise AttributeError(f"no capability group has a field {name!r}")
+
+    @classmethod
+    def query(cls, context: _verbs.Context) -> Capabilities:
+        """Ask the firmware for all groups that it offers."""
+
+        def group(number: int, format: str, offered: int) -> dict[str, int]:
+            layout = formats.structs[format]
+            if not offered:
+                return dict.fromkeys(layout.fields, 0)
+            return layout.unpack(command.query_hca_cap(context, number)[: layout.bytes])
+
+        general = group(formats.HCA_CAP_GENERAL, "cmd_hca_cap", 1)
+        return cls(
+            {
+                "general": general,
+                "general_2": group(formats.HCA_CAP_GENERAL_2, "cmd_hca_cap_2", general["hca_cap_2"]),
+                "atomic": group(formats.HCA_CAP_ATOMIC, "atomic_caps", general["atomic"]),
+                "roce": group(formats.HCA_CAP_ROCE, "roce_cap", general["roce"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Gid:
+    """One entry of a port's GID table. `type` is "RoCE v1", "RoCE v2" or "IB"."""
+
+    index: int
+    raw: bytes
+    type: str
+
+    @property
+    def address(self) -> ipaddress.IPv6Address:
+        """The GID as an IPv6 address."""
+        return ipaddress.IPv6Address(self.raw)
+
+    @property
+    def is_ipv4(self) -> bool:
+        """True if it stands for an IPv4 address (::ffff:a.b.c.d)."""
+        return self.address.ipv4_mapped is not None
+
+    def __str__(self) -> str:
+        return str(self.address.ipv4_mapped or self.address)
+
+
+@dataclass(frozen=True)
+class Port:
+    """State of a port. `mtu` is the active one as commands carry it: 1 (256 bytes) to 5 (4096)."""
+
+    number: int
+    is_active: bool
+    is_ethernet: bool
+    mtu: int
+    lid: int
+    max_message_bytes: int
+    gid_table_size: int
+
+    @property
+    def mtu_bytes(self) -> int:
+        """Payload bytes of one packet."""
+        return 128 * int(2**self.mtu)
+
+
+class Nic(Owner):
+    """An open NIC: memory and queue pairs are made from it. Closing it closes them first.
+
+    `name`, `firmware` and `library` are text; `is_software` says which kind; `capabilities` and `port` were read when
+    it was opened; `context` and `pd` are the raw objects of gda._verbs; `gpu` is where its kernels run, or None.
+    """
+
+    def __init__(self, name: str, *, port: int = 1, gpu: int = 0) -> None:
+        resources = Resources(f"NIC {name}")
+        self._own(resources)
+        self.name = name
+        self.is_software = attach.loaded() is not None
+        self.gpu: Gpu | None
+        self.gpu, self.no_gpu_reason = use_gpu(gpu)
+        try:
+            self.context = _verbs.mlx5dv_open_device(name, _verbs.MLX5DV_CONTEXT_FLAGS_DEVX)
+            resources.callback(self.context.close)
+            device = _verbs.ibv_query_device(self.context)
+            self.firmware = str(device["fw_ver"])
+            self.part = _PARTS.get(int(device["vendor_part_id"]), f"mlx5 part 0x{int(device['vendor_part_id']):x}")
+            self.library = _library_version()
+            self.port = self._query_port(port, int(device["phys_port_cnt"]))
+            self.capabilities = Capabilities.query(self.context)
+            self.pd = _verbs.ibv_alloc_pd(self.context)
+            resources.callback(self.pd.close)
+            self.pdn = _verbs.mlx5dv_init_obj_pd(self.pd)
+            self.doorbell_pages = DoorbellPages(self.context, self.is_software, self.gpu, resources)
+            self.completion_page = self.doorbell_pages.shared()
+            resources.callback(self.completion_page.close)
+            self.eqn = _verbs.mlx5dv_devx_query_eqn(self.context, 0)
+        except BaseException:
+            resources.close()
+            raise
+        self._user_indices = itertools.count(1)
+
+    def __repr__(self) -> str:
+        return f"<Nic {self.name}: {self.description}>"
+
+    @property
+    def description(self) -> str:
+        """One line for people: what it is and behind which library."""
+        what = "software ConnectX" if self.is_software else f"{self.part} (firmware {self.firmware})"
+        return f"{what} behind {self.library}"
+
+    @property
+    def port_state(self) -> str:
+        """ "ACTIVE", or what else the port is now."""
+        self._resources.check()
+        state = _verbs.ibv_query_port(self.context, self.port.number)["state"]
+        names = {1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE", 5: "ACTIVE_DEFER"}  # enum ibv_port_state
+        return names.get(state, f"state {state}")
+
+    @property
+    def gids(self) -> list[Gid]:
+        """The GID table of the port, valid entries only; read anew each time, for it changes with the network."""
+        self._resources.check()
+        entries = _verbs.ibv_query_gid_table(self.context, self.port.gid_table_size)
+        types = {_verbs.IBV_GID_TYPE_ROCE_V1: "RoCE v1", _verbs.IBV_GID_TYPE_ROCE_V2: "RoCE v2"}
+        return [Gid(e.gid_index, e.gid, types.get(e.gid_type, "IB")) for e in entries if e.port_num == self.port.number]
+
+    def pick_gid(self, index: int | None = None) -> tuple[int, Gid]:
+        """Index and GID to connect with: that of `index`, or RoCE v2 over IPv4 before IPv6 before link-local before v1.
+
+        Raises ArgumentError for an empty index, UnavailableError for an empty table.
+        """
+        gids = self.gids
+        table = ", ".join(f"{g.index}: {g} {g.type}" for g in gids) or "none"
+        if index is not None:
+            for gid in gids:
+                if gid.index == index:
+                    return index, gid
+            raise ArgumentError(f"GID index {index} of {self.name} is empty", f"GIDs: {table}")
+        if not gids:
+            raise UnavailableError(
+                f"port {self.port.number} of {self.name} has no GID", "give its network interface an address"
+            )
+        best = min(gids, key=lambda g: (g.type == "RoCE v1", g.address.is_link_local, not g.is_ipv4, g.index))
+        return best.index, best
+
+    def register(self, buffer: Any, *, access: tuple[str, ...] | None = None) -> Memory:
+        """Register a buffer: anything with the buffer protocol, or a GPU array. It is kept alive while registered.
+
+        `access` names rights (see Memory); default: all for writable memory, reading for read-only memory.
+        Raises ArgumentError for empty, non-contiguous or wrongly typed buffers.
+        """
+        return Memory.register(self, buffer, access)
+
+    def allocate(self, bytes: int, placement: str = "host", *, access: tuple[str, ...] | None = None) -> Memory:
+        """Allocate and register zeroed memory of whole pages, in "host" or "gpu" memory; freed when closed."""
+        return Memory.allocate(self, bytes, placement, access)
+
+    def queue_pair(self, **options: Any) -> QueuePair:
+        """A reliable queue pair in reset, to be connected. Options: see QueuePair."""
+        return QueuePair(self, **options)
+
+    def loopback_pair(self, **options: Any) -> tuple[QueuePair, QueuePair]:
+        """Two queue pairs with the same options, connected to each other."""
+        first = QueuePair(self, **options)
+        try:
+            second = QueuePair(self, **options)
+            try:
+                first.connect(second.info)
+                second.connect(first.info)
+            except BaseException:
+                second.close()
+                raise
+        except BaseException:
+            first.close()
+            raise
+        return first, second
+
+    def mac(self, gid_index: int) -> bytes:
+        """MAC address behind a GID index, as the NIC uses it; zeros where it does not say."""
+        try:
+            entry = command.query_roce_address(
+                self.context, roce_address_index=gid_index, vhca_port_num=self.port.number
+            )
+        except (CommandError, VerbsError):
+            return bytes(6)
+        return int(entry["source_mac_47_32"]).to_bytes(2, "big") + int(entry["source_mac_31_0"]).to_bytes(4, "big")
+
+    def _user_index(self) -> int:
+        return next(self._user_indices) % (1 << 24)
+
+    def _query_port(self, number: int, count: int) -> Port:
+        if not 1 <= number <= count:
+            raise ArgumentError(f"{self.name} has no port {number}", f"ports count from 1 to {count}")
+        port = _verbs.ibv_query_port(self.context, number)
+        return Port(
+            number,
+            port["state"] == _verbs.IBV_PORT_ACTIVE,
+            port["link_layer"] == _verbs.IBV_LINK_LAYER_ETHERNET,
+            port["active_mtu"],
+            port["lid"],
+            port["max_msg_sz"],
+            port["gid_tbl_len"],
+        )
+
+
+def _library_version() -> str:
+    """rdma-core's release, which its libraries carry at the end of their file names: libibverbs.so.1.14.44.0."""
+    verbs, _ = _verbs.library_paths()
+    parts = Path(verbs).resolve().name.partition(".so.")[2].split(".")
+    return f"libibverbs {'.'.join(parts[2:])}" if len(parts) >= 3 else "libibverbs (release unknown)"

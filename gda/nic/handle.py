@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device handle of a queue pair: struct gda_qp of cuda/gda/handle.h, in memory that kernels reach.
+
+Used by queue.py. The constant part is written here; the counters behind it belong to the kernels while one runs. A
+handle that was not placed by name follows the target: for GPU kernels it moves to GPU memory, where atomics are
+cheap, for CPU kernels to host memory; nothing runs on it at that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gda import formats
+from gda.errors import ArgumentError
+from gda.nic.gpu import Gpu
+from gda.nic.placement import Slab, make_slab
+
+__all__ = ["Addresses", "Handle"]
+
+_COUNTERS = ("reserved", "ready", "done", "error", "cq_consumed")
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """The four addresses in a handle, as one target's code reaches them; 0 where it cannot."""
+
+    sq: int
+    doorbell: int
+    record: int
+    cq_ring: int
+    cq_record: int
+
+
+class Handle:
+    """A gda_qp in memory. `constants` are its members but for addresses; `addresses` give them by target."""
+
+    def __init__(
+        self, constants: dict[str, Any], addresses: Callable[[str], Addresses], kind: str, fixed: bool, gpu: Gpu | None
+    ) -> None:
+        self._layout = formats.layouts["gda_qp"]
+        self._constants = constants
+        self._addresses = addresses
+        self._fixed = fixed
+        self._gpu = gpu
+        self._slab = make_slab(kind, self._layout.bytes, gpu)
+        self._target = "gpu" if kind == "gpu" else "host"
+        self._write(dict.fromkeys(_COUNTERS, 0))
+
+    @property
+    def slab(self) -> Slab:
+        """Where it lies now."""
+        return self._slab
+
+    @property
+    def bytes(self) -> int:
+        """Size of the struct."""
+        return self._layout.bytes
+
+    def read(self) -> dict[str, Any]:
+        """All members as they are in memory now."""
+        return self._layout.unpack(self._slab.read(0, self._layout.bytes))
+
+    def update(self, *, flags: int | None = None, **counters: int) -> None:
+        """Change flags or counters; no kernel may be using the queue."""
+        if flags is not None:
+            self._constants = self._constants | {"flags": flags}
+        values = self.read()
+        self._write({name: values[name] for name in _COUNTERS} | counters)
+
+    def address(self, target: str) -> int:
+        """Where a kernel on `target` finds it; moves it there if it may."""
+        kind = "gpu" if target == "gpu" and self._gpu is not None else "host"
+        if target == "host" and self._slab.kind == "gpu" and self._fixed:
+            raise ArgumentError(
+                "the queue pair's handle lies in GPU memory, which code on the CPU cannot reach",
+                'leave "handle" out of placement: it then follows the target',
+            )
+        if (kind != self._slab.kind and not self._fixed) or target != self._target:
+            values = self.read()
+            if kind != self._slab.kind and not self._fixed:
+                old, self._slab = self._slab, make_slab(kind, self._layout.bytes, self._gpu)
+                old.close()
+            self._target = target
+            self._write({name: values[name] for name in _COUNTERS})
+        return self._slab.gpu_address if target == "gpu" else self._slab.address
+
+    def close(self) -> None:
+        """Overwrite it, so that a kernel that still uses it is refused, and give the memory back."""
+        self._slab.fill(0, self._layout.bytes, 0)
+        self._slab.close()
+
+    def _write(self, counters: dict[str, int]) -> None:
+        at = self._addresses(self._target)
+        cq = dict(self._constants["cq"]) | {"ring": at.cq_ring, "record": at.cq_record}
+        members = self._constants | {"sq": at.sq, "doorbell": at.doorbell, "record": at.record, "cq": cq}
+        self._slab.write(0, self._layout.pack(**members, **counters))

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registered memory: what a NIC may read and write, by keys. Made by Nic.register and Nic.allocate.
+
+Host memory comes from anything with the buffer protocol (or DLPack on the CPU), GPU memory from anything with
+__cuda_array_interface__ or DLPack. The buffer's owner is kept alive until close(). GPU memory is registered by
+dma-buf with a real NIC and by address (nvidia-peermem's way) otherwise and with the software NIC.
+"""
+
+from __future__ import annotations
+
+import builtins
+import ctypes
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gda import _cuda, _verbs, formats
+from gda.errors import ArgumentError, GdaError, OutOfBoundsError, UnavailableError, VerbsError
+from gda.nic.gpu import Gpu
+from gda.nic.lifetime import Owner, Resources
+from gda.nic.placement import HostSlab, check_kind, make_slab, page_range
+from gda.nic.remote import RemoteMemory, key_in_memory
+
+if TYPE_CHECKING:
+    from gda.nic.device import Nic
+
+__all__ = ["ACCESS", "Memory"]
+
+# Rights by name; local reading is always there.
+ACCESS = {
+    "local_write": _verbs.IBV_ACCESS_LOCAL_WRITE,
+    "remote_write": _verbs.IBV_ACCESS_REMOTE_WRITE,
+    "remote_read": _verbs.IBV_ACCESS_REMOTE_READ,
+    "remote_atomic": _verbs.IBV_ACCESS_REMOTE_ATOMIC,
+    "relaxed_ordering": _verbs.IBV_ACCESS_RELAXED_ORDERING,
+}
+_WRITES = ("local_write", "remote_write", "remote_atomic")
+_KDL_CPU, _KDL_CUDA, _KDL_CUDA_HOST, _KDL_CUDA_MANAGED = 1, 2, 3, 13  # DLDeviceType of dlpack.h
+
+
+class Memory(Owner):
+    """A registered memory region.
+
+    `address` and `bytes` say where it lies, `lkey` and `rkey` are its keys (host byte order), `is_gpu` where, `access`
+    the names of its rights. Fits as a kernel argument `gda_mr`. For allocated host memory `array` shows the bytes.
+    """
+
+    def __init__(self, nic: Nic, found: _Found, access: Iterable[str] | None, resources: Resources) -> None:
+        self._own(resources)
+        try:
+            self.nic = nic
+            self.address, self.bytes, self.is_gpu = found.address, found.bytes, found.is_gpu
+            self.is_readonly = found.is_readonly
+            self.access = _rights(access, found)
+            self._owners = [found.owner]  # keep the memory alive while it is registered
+            resources.callback(self._owners.clear)
+            self._mr = _register(nic, found, sum(ACCESS[name] for name in self.access))
+            resources.callback(self._mr.close)
+            self.lkey, self.rkey = self._mr.lkey, self._mr.rkey
+        except BaseException:
+            resources.close()
+            raise
+
+    @classmethod
+    def register(cls, nic: Nic, buffer: Any, access: Iterable[str] | None = None) -> Memory:
+        """See Nic.register."""
+        nic._resources.check()
+        found = _find(buffer)
+        if found.bytes == 0:
+            raise ArgumentError("an empty buffer cannot be registered", "register at least one byte")
+        return cls(nic, found, access, Resources(f"memory region of {found.bytes} bytes", nic._resources))
+
+    @classmethod
+    def allocate(cls, nic: Nic, bytes: int, placement: str = "host", access: Iterable[str] | None = None) -> Memory:
+        """See Nic.allocate."""
+        nic._resources.check()
+        if not isinstance(bytes, int) or bytes <= 0:
+            raise ArgumentError(f"cannot allocate {bytes!r} bytes", "a whole number of at least 1")
+        check_kind(placement, nic.gpu, nic.no_gpu_reason)
+        resources = Resources(f"memory region of {bytes} bytes", nic._resources)
+        try:
+            slab = make_slab(placement, bytes, nic.gpu)
+        except BaseException:
+            resources.close()
+            raise
+        resources.callback(slab.close)
+        owner = slab.view if isinstance(slab, HostSlab) else slab
+        found = _Found(slab.address, bytes, slab.kind == "gpu", False, owner)
+        return cls(nic, found, access, resources)
+
+    def __repr__(self) -> str:
+        where = "GPU" if self.is_gpu else "host"
+        return f"<Memory {self.bytes} bytes at 0x{self.address:x} in {where} memory, rkey 0x{self.rkey:x}>"
+
+    @property
+    def array(self) -> npt.NDArray[np.uint8]:
+        """The bytes as a NumPy array that shares this memory. Host memory only."""
+        self._resources.check()
+        if self.is_gpu:
+            raise ArgumentError("this memory lies on the GPU", "cupy.asarray(memory) shows it as a CuPy array")
+        return np.frombuffer(self._owners[0], dtype=np.uint8, count=self.bytes)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if not self.is_gpu:
+            raise AttributeError("memory in host memory has no __cuda_array_interface__")
+        self._resources.check()
+        return {"shape": (self.bytes,), "typestr": "|u1", "data": (self.address, False), "strides": None, "version": 3}
+
+    @property
+    def remote(self) -> RemoteMemory:
+        """What another process needs to reach this memory."""
+        self._resources.check()
+        return RemoteMemory(self.address, self.bytes, self.rkey, self.is_gpu)
+
+    def read(self, offset: int, bytes: int) -> builtins.bytes:
+        """Copy bytes out, from host or GPU memory. Raises OutOfBoundsError."""
+        address = self.range(offset, bytes)
+        if not self.is_gpu:
+            return ctypes.string_at(address, bytes)
+        return _cuda.cuMemcpyDtoH(_used_gpu(self.nic).context, address, bytes)
+
+    def write(self, offset: int, data: builtins.bytes | bytearray | memoryview) -> None:
+        """Copy bytes in, to host or GPU memory. Raises OutOfBoundsError, and ArgumentError for read-only memory."""
+        data = builtins.bytes(data)
+        address = self.range(offset, len(data))
+        if self.is_readonly:
+            raise ArgumentError("this memory was registered from a read-only buffer", "register a writable copy")
+        if self.is_gpu:
+            _cuda.cuMemcpyHtoD(_used_gpu(self.nic).context, address, data)
+        else:
+            ctypes.memmove(address, data, len(data))
+
+    def range(self, offset: int, bytes: int) -> int:
+        """Address of a part. Raises OutOfBoundsError unless offset..offset+bytes lies inside."""
+        self._resources.check()
+        if offset < 0 or bytes < 0 or offset + bytes > self.bytes:
+            raise OutOfBoundsError(
+                f"offset {offset} + {bytes} bytes pass the end of a memory region of {self.bytes} bytes",
+                advice="register more memory, or move less",
+            )
+        return self.address + offset
+
+    def __gda_argument__(self, target: str) -> tuple[str, builtins.bytes]:
+        """The kernel argument `gda_mr`, by value; the same on every target."""
+        self._resources.check()
+        layout = formats.layouts["gda_mr"]
+        return "gda_mr", layout.pack(
+            addr=self.address,
+            bytes=self.bytes,
+            lkey_be=key_in_memory(self.lkey),
+            rkey_be=key_in_memory(self.rkey),
+            flags=int(formats.GDA_MR_GPU) if self.is_gpu else 0,
+        )
+
+
+# ------------------------------------------------------------------------------------------------- what a buffer is
+@dataclass(frozen=True)
+class _Found:
+    """A range of memory and the object that keeps it alive."""
+
+    address: int
+    bytes: int
+    is_gpu: bool
+    is_readonly: bool
+    owner: Any
+
+
+def _find(buffer: Any) -> _Found:
+    interface = getattr(buffer, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _gpu_array(buffer, interface)
+    try:
+        view = memoryview(buffer)
+    except TypeError:
+        if hasattr(buffer, "__dlpack__"):
+            return _dlpack(buffer)
+        raise ArgumentError(
+            f"{type(buffer).__name__} cannot be registered",
+            "give something with the buffer protocol (NumPy array, bytearray, mmap) or a GPU array (CuPy, torch)",
+        ) from None
+    if not view.contiguous:
+        raise ArgumentError(
+            f"the buffer is not contiguous (shape {view.shape}, strides {view.strides})",
+            "register the whole array and name the part by offset, or make a copy with numpy.ascontiguousarray",
+        )
+    if "O" in view.format:
+        raise ArgumentError(
+            f"an array of Python objects (format {view.format!r}) holds pointers, which mean nothing to the NIC",
+            "convert it to numbers: array.astype(numpy.float64)",
+        )
+    if view.nbytes == 0:
+        return _Found(0, 0, False, view.readonly, view)
+    # Fortran order is contiguous too: its transpose lies in memory in reading order.
+    flat = np.frombuffer(view, np.uint8) if view.c_contiguous else np.asarray(view).T.reshape(-1).view(np.uint8)
+    return _Found(int(flat.__array_interface__["data"][0]), view.nbytes, False, view.readonly, flat)
+
+
+def _gpu_array(buffer: Any, interface: dict[str, Any]) -> _Found:
+    shape, (address, readonly) = tuple(interface["shape"]), interface["data"]
+    item = np.dtype(interface["typestr"]).itemsize
+    count = int(np.prod(shape, dtype=np.int64))
+    _refuse_strides(shape, interface.get("strides"), item)
+    return _Found(int(address or 0), count * item, True, bool(readonly), buffer)
+
+
+def _refuse_strides(shape: tuple[int, ...], strides: tuple[int, ...] | None, item: int) -> None:
+    expected = item
+    for extent, stride in zip(reversed(shape), reversed(strides or ()), strict=False):
+        if extent > 1 and stride != expected:
+            raise ArgumentError(
+                f"the GPU array is not contiguous (shape {shape}, strides {strides} bytes)",
+                "register the whole array and name the part by offset, or make a contiguous copy",
+            )
+        expected *= extent
+
+
+class _DlTensor(ctypes.Structure):
+    """DLTensor of dlpack.h, the first member of DLManagedTensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+def _dlpack(buffer: Any) -> _Found:
+    on_gpu = int(buffer.__dlpack_device__()[0]) in (_KDL_CUDA, _KDL_CUDA_MANAGED)
+    # Stream -1: do not synchronize. By default the legacy stream would, which waits for kernels that wait.
+    capsule = buffer.__dlpack__(stream=-1) if on_gpu else buffer.__dlpack__()
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    tensor = _DlTensor.from_address(pointer(capsule, b"dltensor"))
+    if tensor.device_type not in (_KDL_CPU, _KDL_CUDA, _KDL_CUDA_HOST, _KDL_CUDA_MANAGED):
+        raise ArgumentError(f"{type(buffer).__name__} lies on a device of DLPack type {tensor.device_type}, not a GPU")
+    item = tensor.bits * tensor.lanes // 8
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    strides = tuple(tensor.strides[i] * item for i in range(tensor.ndim)) if tensor.strides else None
+    _refuse_strides(shape, strides, item)
+    count = int(np.prod(shape, dtype=np.int64))
+    address = int(tensor.data or 0) + int(tensor.byte_offset)
+    return _Found(address, count * item, tensor.device_type == _KDL_CUDA, False, (buffer, capsule))
+
+
+# ------------------------------------------------------------------------------------------------------ registration
+def _rights(access: Iterable[str] | None, found: _Found) -> tuple[str, ...]:
+    if access is None:
+        return (
+            ("remote_read",) if found.is_readonly else ("local_write", "remote_write", "remote_read", "remote_atomic")
+        )
+    wanted = (access,) if isinstance(access, str) else tuple(access)
+    for name in wanted:
+        if name not in ACCESS:
+            raise ArgumentError(f"unknown access right {name!r}", f"rights: {', '.join(ACCESS)}")
+        if found.is_readonly and name in _WRITES:
+            raise ArgumentError(
+                f"a read-only buffer cannot be registered for {name}",
+                "leave access out (it may then be the source of puts), or register a writable copy",
+            )
+    # The verbs specification: whoever lets others write must let the NIC write.
+    implied = ("local_write",) if {"remote_write", "remote_atomic"} & set(wanted) else ()
+    return tuple(dict.fromkeys((*implied, *wanted)))
+
+
+def _register(nic: Nic, found: _Found, flags: int) -> _verbs.MR:
+    if not found.is_gpu:
+        return _verbs.ibv_reg_mr(nic.pd, found.address, found.bytes, flags)
+    gpu = _used_gpu(nic)
+    if not nic.is_software:
+        try:
+            return _register_dmabuf(nic, gpu, found, flags)
+        except GdaError as error:
+            first = error
+        try:
+            return _by_address(nic, gpu, found, flags)
+        except VerbsError as second:
+            raise UnavailableError(
+                f"the NIC cannot reach this GPU memory: by dma-buf: {first.message}; by address: {second.message}",
+                "use the open GPU kernel module (dma-buf), or load nvidia-peermem",
+            ) from first
+    return _by_address(nic, gpu, found, flags)
+
+
+def _used_gpu(nic: Nic) -> Gpu:
+    if nic.gpu is None:
+        raise UnavailableError(f"this is GPU memory, but no GPU is in use here: {nic.no_gpu_reason}")
+    return nic.gpu
+
+
+def _by_address(nic: Nic, gpu: Gpu, found: _Found, flags: int) -> _verbs.MR:
+    _cuda.cuPointerSetSyncMemops(gpu.context, found.address)
+    return _verbs.ibv_reg_mr(nic.pd, found.address, found.bytes, flags)
+
+
+def _register_dmabuf(nic: Nic, gpu: Gpu, found: _Found, flags: int) -> _verbs.MR:
+    _cuda.cuPointerSetSyncMemops(gpu.context, found.address)
+    start, bytes, offset = page_range(found.address, found.bytes)
+    fd = _cuda.cuMemGetHandleForAddressRange(gpu.context, start, bytes)
+    try:
+        # iova = address, and offset has the same place within a page: ibv_reg_dmabuf_mr(3) demands it.
+        return _verbs.ibv_reg_dmabuf_mr(nic.pd, offset, found.bytes, found.address, fd, flags)
+    finally:
+        os.close(fd)

@@ -1,0 +1,421 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queue pairs for device code: made by firmware commands over memory of our choice, connected, reset, closed.
+
+A queue pair here sends only (RDMA write, read, atomics, send), on one send queue with its own completion queue. Rings
+and records of one kind of memory lie in one slab, each on pages of its own: [send queue | completion queue | records].
+Source: ConnectX Programmer's Reference Manual, "Create CQ", "Create QP", "QP state transitions".
+"""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gda import _verbs, formats
+from gda.errors import ArgumentError, GdaError, NotConnectedError, UnavailableError
+from gda.nic import command
+from gda.nic.connection import ACK_TIMEOUT, RETRY_COUNT, ConnectionInfo, Path, init_fields, rtr_fields, rts_fields
+from gda.nic.doorbell import DoorbellPage
+from gda.nic.handle import Addresses, Handle
+from gda.nic.lifetime import Owner, Resources
+from gda.nic.placement import choose
+from gda.nic.rings import CQ_RECORD, RECORDS_BYTES, Rings
+
+if TYPE_CHECKING:
+    from gda.nic.device import Nic
+
+__all__ = ["QueuePair"]
+
+MAX_DEPTH = 32768  # completions carry 16 bits of the index: more in flight would be ambiguous
+_BLOCK = int(formats.WQE_BASIC_BLOCK_BYTES)
+_CQE = int(formats.CQE_BYTES)
+_SEND_WORD = formats.qp_doorbell_record.offset("send_counter") // 32 * 4  # byte offset of its dword
+
+
+class QueuePair(Owner):
+    """A reliable connection whose send queue, completion queue, records and handle lie where `placement` says.
+
+    Options: `depth` basic blocks of 64 bytes (a power of two); `placement` "host", "gpu" or a dict by part ("sq",
+    "cq", "records", "handle"); `completion` "collapsed" (one entry, overwritten) or "ring"; `record=False` for a queue
+    without doorbell record (needs the capability); `shared=False` promises one thread at a time, which saves atomics;
+    `deadline_ms` bounds a put's wait for a free slot; `ignore_overrun=False` makes the NIC check the consumer index;
+    `gid_index`, `psn`, `user_index` fix what is otherwise chosen; `allow_unconnected` lets kernels take it before it
+    is connected. Fits as a kernel argument `gda_qp*`.
+    """
+
+    def __init__(
+        self,
+        nic: Nic,
+        *,
+        depth: int = 128,
+        placement: str | Mapping[str, str] | None = None,
+        completion: str = "collapsed",
+        record: bool = True,
+        shared: bool = True,
+        deadline_ms: int = 1000,
+        ignore_overrun: bool = True,
+        gid_index: int | None = None,
+        psn: int | None = None,
+        user_index: int | None = None,
+        allow_unconnected: bool = False,
+    ) -> None:
+        nic._resources.check()
+        self.depth = _checked_depth(depth, nic)
+        if completion not in ("collapsed", "ring"):
+            raise ArgumentError(f"completion={completion!r} is not one of collapsed, ring")
+        if not isinstance(deadline_ms, int) or deadline_ms <= 0:
+            raise ArgumentError(f"deadline_ms={deadline_ms!r} is not a positive whole number", "for example 1000")
+        for name, value in (("psn", psn), ("user_index", user_index)):
+            if value is not None and not 0 <= value < 1 << 24:
+                raise ArgumentError(f"{name}={value} is outside 0..0xffffff (24 bits)", "leave it out")
+        if not record and not nic.capabilities.send_dbr_mode_no_dbr_ext:
+            raise UnavailableError(
+                f"{nic.name} has no queue pairs without doorbell record (capability send_dbr_mode_no_dbr_ext)",
+                "leave record=False out",
+            )
+        default = "host" if nic.is_software or nic.gpu is None else "gpu"
+        self.placement = choose(placement, default, nic.gpu, nic.no_gpu_reason)
+        fixed = isinstance(placement, Mapping) and "handle" in placement
+        self.nic = nic
+        self.gid = nic.pick_gid(gid_index)[1] if nic.port.is_ethernet or gid_index is not None else None
+        self.psn = secrets.randbits(24) if psn is None else psn
+        self.user_index = nic._user_index() if user_index is None else user_index
+        self.allow_unconnected = allow_unconnected
+        self.is_collapsed, self.has_record, self.is_shared = completion == "collapsed", record, shared
+        self._ignores_overrun = ignore_overrun
+        self._deadline_ns = deadline_ms * 1_000_000
+        self._remote: ConnectionInfo | None = None
+        self._own(Resources("queue pair", nic._resources))
+        try:
+            self._cq_entries = 1 if self.is_collapsed else self.depth
+            sizes = {"sq": self.depth * _BLOCK, "cq": self._cq_entries * _CQE, "records": RECORDS_BYTES}
+            self._rings = Rings(nic, self.placement, sizes, self._resources)
+            self._rings.poison()
+            self._create_queues()
+            # The handle must not hold this object: its close() is kept by what frees this object.
+            addresses = functools.partial(_addresses, self._rings, self._page, record)
+            self._handle = Handle(self._constants(), addresses, self.placement["handle"], fixed, nic.gpu)
+            self._resources.callback(self._handle.close)
+        except BaseException:
+            self._resources.close()
+            raise
+        self._resources.what = f"queue pair 0x{self.qpn:x}"
+
+    def __repr__(self) -> str:
+        return f"<QueuePair 0x{self.qpn:x} depth {self.depth}, {'closed' if self.closed else self.state}>"
+
+    # ------------------------------------------------------------------------------------------------------ connect
+    @property
+    def info(self) -> ConnectionInfo:
+        """What the other side must know to connect to this queue pair."""
+        self._resources.check()
+        port = self.nic.port
+        gid = self.gid.raw if self.gid is not None else bytes(16)
+        mac = self.nic.mac(self.gid.index) if self.gid is not None else bytes(6)
+        return ConnectionInfo(self.qpn, self.psn, gid, port.mtu, port.is_ethernet, port.lid, mac)
+
+    def connect(
+        self,
+        remote: ConnectionInfo | bytes,
+        *,
+        mtu: int | None = None,
+        ack_timeout: int = ACK_TIMEOUT,
+        retry_count: int = RETRY_COUNT,
+    ) -> None:
+        """Connect to the queue pair that `remote` (its info, or the bytes of it) describes: reset to ready-to-send.
+
+        `mtu` (1..5) defaults to the smaller of both ports'. `ack_timeout` waits 4.096 us * 2^ack_timeout for an answer,
+        `retry_count` (0..7) repeats so often. A refused connect leaves the queue pair in reset, to be tried again.
+        """
+        self._resources.check()
+        if not isinstance(remote, ConnectionInfo):
+            if not isinstance(remote, (bytes, bytearray, memoryview)):
+                raise ArgumentError(
+                    f"connect takes ConnectionInfo or its bytes, not {type(remote).__name__}", "pass other.info"
+                )
+            remote = ConnectionInfo.from_bytes(bytes(remote))
+        if self._remote is not None:
+            raise ArgumentError(
+                f"queue pair 0x{self.qpn:x} is connected already, to 0x{self._remote.qpn:x}", "reset() it first"
+            )
+        if remote.is_ethernet != self.nic.port.is_ethernet:
+            raise ArgumentError("one side is on Ethernet, the other on InfiniBand: they cannot reach each other")
+        for name, value, limit in (("ack_timeout", ack_timeout, 31), ("retry_count", retry_count, 7)):
+            if not 0 <= value <= limit:
+                raise ArgumentError(f"{name}={value} is outside 0..{limit}")
+        smaller = min(self.nic.port.mtu, remote.mtu)
+        if mtu is not None and not 1 <= mtu <= smaller:
+            raise ArgumentError(
+                f"mtu={mtu} is not possible: this port has {self.nic.port.mtu}, the other side {remote.mtu}",
+                f"1 to {smaller}; leave it out for the largest",
+            )
+        path = self._path(remote, mtu or smaller)
+        log_atomics = min(4, self.nic.capabilities.log_max_ra_req_qp), min(4, self.nic.capabilities.log_max_ra_res_qp)
+        try:
+            command.rst2init_qp(self._qp, qpn=self.qpn, qpc=init_fields(path, bool(self.nic.capabilities.atomic)))
+            command.init2rtr_qp(self._qp, qpn=self.qpn, qpc=rtr_fields(path, remote, self.qpn, log_atomics[1]))
+            command.rtr2rts_qp(
+                self._qp, qpn=self.qpn, qpc=rts_fields(path, self.psn, log_atomics[0], ack_timeout, retry_count)
+            )
+        except GdaError:
+            command.qp_2rst(self._qp, qpn=self.qpn)
+            raise
+        self._remote = remote
+        self._handle.update(flags=self._flags())
+
+    @property
+    def remote(self) -> ConnectionInfo | None:
+        """Whom it is connected to."""
+        return self._remote
+
+    @property
+    def state(self) -> str:
+        """The NIC's answer to QUERY_QP: "RST", "INIT", "RTR", "RTS", "SQER", "ERR", "SQD"."""
+        self._resources.check()
+        state = command.query_qp(self._qp, qpn=self.qpn)["state"]
+        name = getattr(state, "name", f"state {int(state)}")
+        return str(name.removeprefix("MLX5_QPC_STATE_"))
+
+    def reset(self) -> None:
+        """Back to reset, as if newly made: indices zero, rings poisoned, ready to connect again.
+
+        No kernel may be using the queue. Tickets from before mean nothing afterwards.
+        """
+        self._resources.check()
+        command.qp_2rst(self._qp, qpn=self.qpn)
+        consumed = self._completions_written()
+        self._remote = None
+        self._rings.poison()
+        if not self.is_collapsed:
+            # The completion queue stays, and the NIC goes on where it was: so do we.
+            record = formats.cq_doorbell_record.pack(consumer_index=consumed % (1 << 24))
+            self._rings.write("records", CQ_RECORD, record)
+        self._handle.update(flags=self._flags(), reserved=0, ready=0, done=0, error=0, cq_consumed=consumed)
+
+    def to_error(self) -> None:
+        """Move to the error state: what is outstanding completes as flushed, and nothing more is sent."""
+        self._resources.check()
+        command.qp_2err(self._qp, qpn=self.qpn)
+
+    # --------------------------------------------------------------------------------------------------------- look
+    def where(self) -> dict[str, tuple[str, int, int]]:
+        """Where each part lies: (kind, address, bytes). Kinds: "host", "gpu", and "uar" for the doorbell register."""
+        self._resources.check()
+        rings, handle = self._rings, self._handle
+        parts = {part: (rings.kind(part), rings.address(part), rings.bytes(part)) for part in ("sq", "cq")}
+        kind, records = rings.kind("records"), rings.address("records")
+        if self.has_record:
+            parts["record"] = (kind, records, formats.qp_doorbell_record.bytes)
+        parts["cq_record"] = (kind, records + CQ_RECORD, formats.cq_doorbell_record.bytes)
+        parts["doorbell"] = ("uar", self._page.register, formats.send_doorbell.bytes)
+        parts["handle"] = (handle.slab.kind, handle.slab.address, handle.bytes)
+        return parts
+
+    @property
+    def doorbell_page(self) -> str:
+        """Type of the doorbell page: "NC_DEDICATED", "BF" or "NC"."""
+        return self._page.type
+
+    def read_handle(self) -> dict[str, Any]:
+        """The gda_qp in memory, members by name (the nested gda_cq as a dict)."""
+        self._resources.check()
+        return self._handle.read()
+
+    def read_wqe(self, index: int) -> bytes:
+        """The 64 bytes of a basic block, by its ever-growing index."""
+        self._resources.check()
+        return self._rings.read("sq", index % self.depth * _BLOCK, _BLOCK)
+
+    def read_cqe(self, slot: int = 0) -> bytes:
+        """The 64 bytes of a completion entry."""
+        self._resources.check()
+        if not 0 <= slot < self._cq_entries:
+            raise ArgumentError(f"completion slot {slot} is outside 0..{self._cq_entries - 1}")
+        return self._rings.read("cq", slot * _CQE, _CQE)
+
+    def read_record(self) -> int | None:
+        """The send counter in the doorbell record (modulo 2^16); None for a queue without record."""
+        self._resources.check()
+        if not self.has_record:
+            return None
+        record = formats.qp_doorbell_record
+        return int(record.get(self._rings.read("records", 0, record.bytes), "send_counter"))
+
+    # ---------------------------------------------------------------------------------------- post by hand, for people
+    def write_wqe(self, index: int, wqe: bytes) -> None:
+        """Write a work request (whole segments of 16 bytes) from basic block `index` on, around the ring's end."""
+        self._resources.check()
+        if not wqe or len(wqe) % formats.WQE_SEGMENT_BYTES or len(wqe) > self.depth * _BLOCK:
+            raise ArgumentError(
+                f"a work request of {len(wqe)} bytes is not made of 16-byte segments that fit the queue"
+            )
+        start = index % self.depth * _BLOCK
+        first = min(len(wqe), self.depth * _BLOCK - start)
+        self._rings.write("sq", start, wqe[:first])
+        if first < len(wqe):
+            self._rings.write("sq", 0, wqe[first:])
+
+    def write_record(self, counter: int | bytes) -> None:
+        """Store the send counter (the index after the last basic block, modulo 2^16) in the doorbell record.
+
+        Bytes are stored as they are: the four of the record's dword, big-endian.
+        """
+        self._resources.check()
+        if not self.has_record:
+            raise ArgumentError(f"queue pair 0x{self.qpn:x} has no doorbell record", "ring() alone tells the NIC")
+        if isinstance(counter, int):
+            record = formats.qp_doorbell_record.pack(send_counter=counter % (1 << 16))
+            word = bytes(record[_SEND_WORD : _SEND_WORD + 4])
+        else:
+            word = bytes(counter)
+        if len(word) != 4:
+            raise ArgumentError(f"the record's dword has 4 bytes, not {len(word)}")
+        self._rings.write("records", _SEND_WORD, word)  # the other dword belongs to the receive queue
+
+    def ring(self, value: bytes) -> None:
+        """Store the 8 bytes of a doorbell (format send_doorbell) in the register, after everything written before."""
+        self._resources.check()
+        _verbs.store_doorbell(self._page.register, value)
+
+    # ------------------------------------------------------------------------------------------------ kernel argument
+    def __gda_argument__(self, target: str) -> tuple[str, bytes]:
+        """The kernel argument `gda_qp*`: the handle's address on `target` ("host" or "gpu").
+
+        Raises NotConnectedError before connect(), ArgumentError for parts that the target cannot reach.
+        """
+        self._resources.check()
+        if self._remote is None and not self.allow_unconnected:
+            raise NotConnectedError(
+                f"queue pair 0x{self.qpn:x} is not connected, so a kernel cannot send on it",
+                advice="connect(other.info) on both sides first, or make a loopback_pair()",
+            )
+        if target == "host":
+            for part in ("sq", "cq", "records"):
+                if self.placement[part] == "gpu":
+                    raise ArgumentError(
+                        f"the queue pair's {part} lies in GPU memory, which code on the CPU cannot reach",
+                        'make the queue pair with placement="host", or run the kernel on the GPU',
+                    )
+        elif self.nic.gpu is None:
+            raise UnavailableError(f"this queue pair was made for the CPU: {self.nic.no_gpu_reason}")
+        return "gda_qp*", self._handle.address(target).to_bytes(8, "little")
+
+    # -------------------------------------------------------------------------------------------------------- inside
+    def _create_queues(self) -> None:
+        nic = self.nic
+        self._page = nic.doorbell_pages.allocate(recordless=not self.has_record)
+        self._resources.callback(self._page.close)
+        self._cq, self.cqn = command.create_cq(
+            nic.context,
+            cq_context={
+                "cc": int(self.is_collapsed),
+                "oi": int(self._ignores_overrun),
+                "log_cq_size": self._cq_entries.bit_length() - 1,
+                "uar_page": nic.completion_page.page_id,
+                "c_eqn_or_apu_element": nic.eqn,
+                "dbr_umem_valid": 1,
+                "dbr_umem_id": self._rings.umem_id("records"),
+                "dbr_addr": self._rings.offset("records") + CQ_RECORD,
+            },
+            cq_umem_valid=1,
+            cq_umem_id=self._rings.umem_id("cq"),
+            cq_umem_offset=self._rings.offset("cq"),
+        )
+        self._resources.callback(self._cq.close)
+        # Zero where the device knows only free-running timestamps (it had no such field once).
+        timestamps = nic.capabilities.qp_ts_format if nic.capabilities.roce else nic.capabilities.sq_ts_format
+        self._qp, self.qpn = command.create_qp(
+            nic.context,
+            qpc={
+                "st": formats.MLX5_QPC_ST_RC,
+                "pm_state": formats.MLX5_QPC_PM_STATE_MIGRATED,
+                "pd": nic.pdn,
+                "rq_type": formats.RQ_TYPE_ZERO_SIZE,
+                "log_sq_size": self.depth.bit_length() - 1,
+                "ts_format": 1 if timestamps else 0,  # 1: the device's default clock
+                "uar_page": self._page.page_id,
+                "user_index": self.user_index,
+                "cqn_snd": self.cqn,
+                "cqn_rcv": self.cqn,
+                "send_dbr_mode": formats.SEND_DBR_MODE_VALID if self.has_record else formats.SEND_DBR_MODE_NO_DBR_EXT,
+                "dbr_umem_valid": int(self.has_record),
+                "dbr_umem_id": self._rings.umem_id("records") if self.has_record else 0,
+                "dbr_addr": self._rings.offset("records") if self.has_record else 0,
+            },
+            wq_umem_valid=1,
+            wq_umem_id=self._rings.umem_id("sq"),
+            wq_umem_offset=self._rings.offset("sq"),
+        )
+        self._resources.callback(self._qp.close)
+
+    def _path(self, remote: ConnectionInfo, mtu: int) -> Path:
+        port = self.nic.port
+        if self.gid is None:
+            return Path(port.number, 0, False, bytes(6), mtu)
+        # Only the kernel can resolve the next hop's MAC address; an address handle makes it do so.
+        with _verbs.ibv_create_ah(
+            self.nic.pd, port_num=port.number, dgid=remote.gid, sgid_index=self.gid.index
+        ) as address:
+            rmac = _verbs.mlx5dv_init_obj_ah(address).rmac
+        return Path(port.number, self.gid.index, self.gid.type == "RoCE v2", rmac, mtu)
+
+    def _flags(self) -> int:
+        flags = 0
+        if not self.has_record:
+            flags += int(formats.GDA_QP_RECORDLESS)
+        if not self.is_shared:
+            flags += int(formats.GDA_QP_OWNED)
+        if self._remote is not None:
+            flags += int(formats.GDA_QP_CONNECTED)
+        return flags
+
+    def _constants(self) -> dict[str, Any]:
+        port, capabilities = self.nic.port, self.nic.capabilities
+        cq_flags = int(formats.GDA_CQ_COLLAPSED) if self.is_collapsed else 0
+        cq_flags += int(formats.GDA_CQ_IGNORE_OVERRUN) if self._ignores_overrun else 0
+        return {
+            "version": int(formats.GDA_HANDLE_VERSION),
+            "flags": self._flags(),
+            "qpn": self.qpn,
+            "log_sq_size": self.depth.bit_length() - 1,
+            "deadline_ns": self._deadline_ns,
+            "max_message_bytes": min(1 << 30, port.max_message_bytes, 1 << (capabilities.log_max_msg or 30)),
+            "cq": {"cqn": self.cqn, "log_size": self._cq_entries.bit_length() - 1, "flags": cq_flags},
+        }
+
+    def _completions_written(self) -> int:
+        """How many completions the NIC has ever written to a ring: from the consumed ones on, while owned by us."""
+        if self.is_collapsed:
+            return 0
+        index = int(self._handle.read()["cq_consumed"])
+        entry = formats.cqe64
+        for _ in range(self._cq_entries):
+            cqe = self.read_cqe(index % self._cq_entries)
+            lap = index // self._cq_entries % 2
+            if entry.get(cqe, "opcode") == formats.MLX5_CQE_INVALID or entry.get(cqe, "owner") != lap:
+                break
+            index += 1
+        return index
+
+
+def _addresses(rings: Rings, page: DoorbellPage, has_record: bool, target: str) -> Addresses:
+    """Where code on `target` finds the parts of a queue pair."""
+    records = rings.address("records", target)
+    return Addresses(
+        sq=rings.address("sq", target),
+        doorbell=page.gpu_register if target == "gpu" else page.register,
+        record=records + _SEND_WORD if has_record else 0,
+        cq_ring=rings.address("cq", target),
+        cq_record=records + CQ_RECORD,
+    )
+
+
+def _checked_depth(depth: int, nic: Nic) -> int:
+    limit = min(MAX_DEPTH, 1 << nic.capabilities.log_max_qp_sz)
+    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1 or depth & (depth - 1) or depth > limit:
+        raise ArgumentError(
+            f"depth={depth!r} is not a power of two from 1 to {limit} basic blocks", "for example 128, the default"
+        )
+    return depth

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gpu_cases.py on a real GPU, and arrays of CuPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gpu_cases import *  # noqa: F403
+
+pytestmark = pytest.mark.gpu
+
+
+def test_cupy_arrays_are_registered_where_they_lie(nic):
+    import cupy
+
+    array = cupy.arange(1000, dtype=cupy.float32)
+    memory = nic.register(array)
+    assert (memory.address, memory.bytes, memory.is_gpu) == (array.data.ptr, 4000, True)
+    assert np.frombuffer(memory.read(0, 4000), np.float32)[999] == 999
+    with pytest.raises(ArgumentError, match="not contiguous"):  # noqa: F405
+        nic.register(array[::2])
+
+
+def test_memory_is_a_cupy_array(nic):
+    import cupy
+
+    memory = nic.allocate(64, "gpu")
+    array = cupy.asarray(memory)
+    assert array.data.ptr == memory.address and array.nbytes == 64
+    memory.write(3, b"\x07")
+    assert int(array[3]) == 7
+
+
+def test_arrays_that_offer_only_dlpack(nic):
+    import cupy
+
+    class OnlyDlpack:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    array = cupy.arange(100, dtype=cupy.int64)
+    memory = nic.register(OnlyDlpack(array))
+    assert (memory.address, memory.bytes, memory.is_gpu) == (array.data.ptr, 800, True)
