@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# make demo    set up what is missing, then one put from a kernel to its completion
+# make test    set up what is missing, then checks, tests and a short sanitizer pass
+# make check   ruff, mypy, cython-lint and clang-format only
+# make clean   remove everything built, also .venv
+.PHONY: demo test check clean
+
+export PYTHONPATH := $(CURDIR)
+RUN = "$$(cat build/python)"
+
+demo:
+	@sh prepare.sh demo
+	@$(RUN) -m gda demo
+
+test:
+	@sh prepare.sh test
+	@$(MAKE) --no-print-directory check
+	@$(RUN) -m pytest
+
+check:
+	@[ -e build/python ] || sh prepare.sh test
+	@sh check.sh
+
+clean:
+	rm -rf .venv build dist gda.egg-info gda/lib gda/include gda/_verbs.c gda/_cuda.c gda/*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

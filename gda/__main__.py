@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: `python -m gda COMMAND`. `python -m gda --help` lists the commands."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from gda.errors import GdaError
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m gda",
+        description="GPU-initiated RDMA: a kernel posts work requests, rings the doorbell and reads completions.",
+        epilog="Start with `python -m gda demo`. Environment variables: docs/environment.md.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    demo = commands.add_parser(
+        "demo",
+        help="one put from a kernel to its completion, each step shown",
+        description="Runs one RDMA write posted by a kernel and shows every step: the NIC, where the queues lie, the "
+        "work request, the doorbell, the completion and the data. Uses a real ConnectX and a GPU where there are any, "
+        "else the software ConnectX and the CPU.",
+    )
+    demo.add_argument("--bytes", type=int, default=1024, help="size of the first put (default 1024)")
+    demo.add_argument("--placement", choices=("host", "gpu"), default="host", help="where the payload lies")
+    demo.add_argument("--queues", choices=("host", "gpu"), default="host", help="where the queues lie")
+
+    bench = commands.add_parser(
+        "bench",
+        help="put-to-completion time, message rate and bandwidth of a kernel's puts",
+        description="Measures puts posted by one kernel thread: time from put to completion by size, messages per "
+        "second with several in flight, bandwidth of large writes. Medians of one run.",
+    )
+    bench.add_argument("--placement", choices=("host", "gpu"), default="host", help="where the payload lies")
+    bench.add_argument("--queues", choices=("host", "gpu"), default="host", help="where the queues lie")
+    bench.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+
+    sim = commands.add_parser(
+        "sim",
+        help="run any program on the software ConnectX",
+        description="Runs an unmodified program with the software ConnectX behind its libibverbs.",
+        epilog="example: python -m gda sim run -- ibv_devinfo -v",
+    )
+    actions = sim.add_subparsers(dest="action", required=True, metavar="ACTION")
+    run = actions.add_parser("run", help="run a program: python -m gda sim run -- PROGRAM ARGUMENTS")
+    run.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments, after --")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; 0 when it did what it says, 1 with a message on stderr otherwise."""
+    options = _parser().parse_args(argv)
+    try:
+        if options.command == "demo":
+            from gda.tools.demo import demo
+
+            demo(bytes=options.bytes, placement=options.placement, queues=options.queues)
+            return 0
+        if options.command == "bench":
+            from gda.tools.bench import bench
+
+            bench(placement=options.placement, queues=options.queues, as_json=options.json)
+            return 0
+        from gda.sim import run
+
+        return run([a for i, a in enumerate(options.program) if i or a != "--"])
+    except GdaError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times of puts posted by a kernel: `python -m gda bench`. Each figure is a median of one run on this machine."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from gda.nic import Memory, Nic, QueuePair
+from gda.nic import open as open_nic
+from gda.run import Kernel
+
+__all__ = ["Latency", "Rate", "bench", "measure_latency", "measure_rate"]
+
+# One thread. `times` gets one number of nanoseconds per round of `burst` puts of which the last is waited for.
+TIMED_PUTS = r"""
+#include <gda/gda.h>
+
+GDA_KERNEL(timed_puts)(gda_qp* qp, gda_mr dst, gda_mr src, uint64_t bytes, uint32_t rounds, uint32_t burst,
+                       gda_mr times, gda_status* status) {
+    uint64_t* out = reinterpret_cast<uint64_t*>(times.addr);
+    for (uint32_t round = 0; round < rounds; round++) {
+        uint64_t start = gda_now_ns();
+        gda_ticket ticket = 0;
+        for (uint32_t i = 0; i < burst; i++) ticket = gda_put(qp, dst, 0, src, 0, bytes);
+        *status = gda_wait(qp, ticket, GDA_S(5));
+        if (*status) return;
+        out[round] = gda_now_ns() - start;
+    }
+}
+"""
+WARM_ROUNDS = 20
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Put-to-completion times of one size, in nanoseconds."""
+
+    bytes: int
+    median_ns: float
+    fastest_ns: float
+    p99_ns: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Puts per second and bytes per second with `in_flight` puts between waits."""
+
+    bytes: int
+    in_flight: int
+    per_second: float
+    bytes_per_second: float
+
+
+class _Bench:
+    """Queue, memory and kernel of one measurement."""
+
+    def __init__(self, nic: Nic, most_bytes: int, placement: str, queues: str) -> None:
+        self.kernel = Kernel(TIMED_PUTS)
+        self.source: Memory = nic.allocate(most_bytes, placement=placement)
+        self.target: Memory = nic.allocate(most_bytes, placement=placement)
+        self.times: Memory = nic.allocate(8 * 4096, placement="host")
+        self.pair: tuple[QueuePair, QueuePair] = nic.loopback_pair(placement=queues)
+
+    def run(self, size: int, rounds: int, burst: int) -> np.ndarray:
+        """Nanoseconds per round, int64[rounds], after a warm-up."""
+        for count in (WARM_ROUNDS, rounds):
+            self.kernel.timed_puts[1, 1](self.pair[0], self.target, self.source, size, count, burst, self.times)
+        return np.frombuffer(self.times.read(0, 8 * rounds), dtype=np.int64).copy()
+
+    def close(self) -> None:
+        for thing in (*self.pair, self.source, self.target, self.times):
+            thing.close()
+
+
+def measure_latency(
+    nic: Nic, sizes: Iterable[int], placement: str = "host", queues: str = "host", rounds: int = 500
+) -> list[Latency]:
+    """One put in flight: time from gda_put to the end of gda_wait on the kernel's clock, by size in bytes."""
+    sizes = list(sizes)
+    work = _Bench(nic, max(sizes), placement, queues)
+    try:
+        rows = []
+        for size in sizes:
+            count = max(50, min(rounds, (1 << 27) // max(size, 1)))
+            times = work.run(size, count, 1)
+            rows.append(
+                Latency(size, statistics.median(times), float(times.min()), float(np.percentile(times, 99)), count)
+            )
+        return rows
+    finally:
+        work.close()
+
+
+def measure_rate(
+    nic: Nic, sizes: Iterable[int], in_flight: int = 32, placement: str = "host", queues: str = "host"
+) -> list[Rate]:
+    """`in_flight` puts, then a wait: median rate by size in bytes."""
+    sizes = list(sizes)
+    work = _Bench(nic, max(sizes), placement, queues)
+    try:
+        rows = []
+        for size in sizes:
+            count = max(20, min(500, (1 << 28) // max(size * in_flight, 1)))
+            seconds = statistics.median(work.run(size, count, in_flight)) / 1e9
+            rows.append(Rate(size, in_flight, in_flight / seconds, size * in_flight / seconds))
+        return rows
+    finally:
+        work.close()
+
+
+def bench(placement: str = "host", queues: str = "host", as_json: bool = False) -> None:
+    """Print latency, message rate and bandwidth on this machine's NIC."""
+    with open_nic() as nic:
+        latency = measure_latency(nic, (8, 64, 512, 4096, 65536, 1 << 20), placement, queues)
+        rate = measure_rate(nic, (8, 4096, 65536, 1 << 20), 32, placement, queues)
+        where = Kernel(TIMED_PUTS).where
+        if as_json:
+            result = {
+                "nic": nic.description,
+                "kernels": where,
+                "machine": platform.machine(),
+                "placement": placement,
+                "queues": queues,
+                "latency": [asdict(row) for row in latency],
+                "rate": [asdict(row) for row in rate],
+            }
+            print(json.dumps(result, indent=1))
+            return
+        console = Console(highlight=False, soft_wrap=True)
+        console.print(f"{nic.name}: {nic.description}; kernels run on {where}; payload in {placement} memory")
+        table = Table("size", "median", "fastest", "p99", title="one put in flight", title_justify="left")
+        for row in latency:
+            table.add_row(
+                f"{row.bytes} B", *(f"{t / 1000:.2f} us" for t in (row.median_ns, row.fastest_ns, row.p99_ns))
+            )
+        console.print(table)
+        table = Table("size", "puts/s", "bandwidth", title="32 puts in flight", title_justify="left")
+        for flow in rate:
+            table.add_row(
+                f"{flow.bytes} B", f"{flow.per_second / 1e6:.3f} M", f"{flow.bytes_per_second / 1e9:.2f} GB/s"
+            )
+        console.print(table)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Grades exercise.py (or the file named on the command line): each field first, then the NIC itself.
+
+usage: python labs/01_by_hand/grade.py [FILE]
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import gda
+from gda import attach, formats
+
+HERE = Path(__file__).resolve().parent
+SEGMENTS = (("control segment", "wqe_ctrl_seg", 0), ("remote address segment", "wqe_raddr_seg", 16),
+            ("data segment", "wqe_data_seg", 32))  # fmt: skip
+EXAMPLE = {"index": 0x1234, "qpn": 0xABCDEF, "remote_address": 0x1122334455667788, "rkey": 0x0A0B0C0D,
+           "local_address": 0x0102030405060708, "lkey": 0x1A2B3C4D, "length": 0x300}  # fmt: skip
+WAIT_S = 2.0
+
+
+def expected_request(values: dict[str, int]) -> dict[str, dict[str, int]]:
+    """What each field must be, by the formats of the project."""
+    return {
+        "wqe_ctrl_seg": {
+            "opmod": 0, "wqe_index": values["index"], "opcode": 0x08, "qp_or_sq": values["qpn"], "ds": 3,
+            "signature": 0, "dci_stream_channel_id": 0, "fm": 0, "ce": 2, "se": 0, "imm": 0,
+        },
+        "wqe_raddr_seg": {"raddr": values["remote_address"], "rkey": values["rkey"]},
+        "wqe_data_seg": {"byte_count": values["length"], "lkey": values["lkey"], "addr": values["local_address"]},
+    }  # fmt: skip
+
+
+def hint(field: str, got: int, right: int, width_bits: int) -> str:
+    """A guess at the mistake behind a wrong value."""
+    width = max(1, (width_bits + 7) // 8)
+    if width > 1 and got == int.from_bytes((right % (1 << 8 * width)).to_bytes(width, "little"), "big"):
+        return ": its bytes are reversed; the NIC reads big-endian"
+    if field == "ds":
+        return ": the length of the whole work request counts 16-byte segments: 48 bytes are 3"
+    if field == "ce" and got == 0:
+        return ": without the flag 0x08 the NIC writes no completion"
+    if got == 0:
+        return ": it is not filled in"
+    return ""
+
+
+def check_bytes(module: ModuleType) -> list[str]:
+    """Problems of the three functions' bytes; empty when all are right."""
+    problems = []
+    request = module.work_request(**EXAMPLE)
+    if not isinstance(request, bytes) or len(request) != 48:
+        return [f"work_request must return 48 bytes, not {describe(request)}"]
+    wanted = expected_request(EXAMPLE)
+    for title, name, at in SEGMENTS:
+        layout = formats.structs[name]
+        fields = layout.unpack(request[at : at + 16])
+        for field, right in wanted[name].items():
+            got = fields[field]
+            if got != right:
+                width = layout.fields[field].width_bits
+                problems.append(
+                    f"{title}: {field} is 0x{got:x}, should be 0x{right:x}{hint(field, got, right, width)}"
+                )
+    for written, right_bytes in ((1, b"\0\0\0\1"), (0x10002, b"\0\0\0\2")):
+        got_bytes = module.doorbell_record(written)
+        if got_bytes != right_bytes:
+            problems.append(
+                f"doorbell_record({written}) is {describe(got_bytes)}, should be {right_bytes.hex()}: "
+                "32 bits big-endian, the counter modulo 2^16"
+            )
+    ring = module.doorbell(bytes(range(48)))
+    if ring != bytes(range(8)):
+        problems.append(f"doorbell is {describe(ring)}: it is the first eight bytes of the work request")
+    return problems
+
+
+def describe(value: object) -> str:
+    """What a function returned, in a few words."""
+    return f"{len(value)} bytes {value[:16].hex()}" if isinstance(value, bytes) else repr(value)
+
+
+def run_on_nic(module: ModuleType) -> list[str]:
+    """Posts the work request by hand on a real queue; problems, with what the NIC said."""
+    with gda.open() as nic:
+        source = nic.allocate(64)
+        target = nic.allocate(64)
+        source.write(0, b"written by hand, byte by byte.".ljust(64, b"."))
+        queue, _ = nic.loopback_pair()
+        request = module.work_request(
+            index=0, qpn=queue.qpn, remote_address=target.address, rkey=target.rkey,
+            local_address=source.address, lkey=source.lkey, length=64,
+        )  # fmt: skip
+        queue.write_wqe(0, request)
+        queue.write_record(module.doorbell_record(1))
+        queue.ring(module.doorbell(request))
+        software = attach.loaded()
+        deadline = time.monotonic() + WAIT_S
+        while queue.read_cqe()[63] >> 4 == formats.MLX5_CQE_INVALID:
+            if time.monotonic() > deadline:
+                return [f"no completion within {WAIT_S:g} s", *(software.report() if software else [])]
+        completion = formats.decode_cqe(queue.read_cqe())
+        if queue.read_cqe()[63] >> 4 != formats.MLX5_CQE_REQ:
+            return ["the NIC answered with an error:", completion, *(software.report() if software else [])]
+        if target.read(0, 64) != source.read(0, 64):
+            return ["a completion came, but the data is not there"]
+        print(completion)
+    return []
+
+
+def load(path: Path) -> ModuleType:
+    """The student's file as a module."""
+    spec = importlib.util.spec_from_file_location("exercise", path)
+    if spec is None or spec.loader is None or not path.exists():
+        sys.exit(f"{path}: no such Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main(argv: list[str]) -> int:
+    """0 when everything is right."""
+    module = load(Path(argv[0]) if argv else HERE / "exercise.py")
+    problems = check_bytes(module)
+    if not problems:
+        print("all fields are right; now the NIC runs them")
+        problems = run_on_nic(module)
+    for problem in problems:
+        print(f"wrong: {problem}")
+    print("lab 1: ok" if not problems else f"lab 1: {len(problems)} to mend")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

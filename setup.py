@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the two Cython leaves and the software NIC.
+
+`python setup.py build_ext --inplace` builds in the tree (editable installs do the same); a wheel carries the headers
+as gda/include. Only what changed is compiled again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+SIM_SOURCES = sorted(p.relative_to(ROOT) for p in ROOT.glob("sim/**/*.cc") if p.name != "preload.cc")
+PRELOAD_SOURCE = Path("sim/uverbs/preload.cc")
+CXX_FLAGS = ["-std=c++17", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Icuda", "-I."]
+
+
+def compiler() -> str:
+    """The C++ compiler of the software NIC."""
+    for name in (os.environ.get("CXX"), "g++", "c++", "clang++"):
+        if name and shutil.which(name):
+            return name
+    sys.exit("no C++ compiler found: install g++ (apt-get install g++)")
+
+
+def run(*command: str) -> None:
+    """Run a compiler; its words go to the terminal."""
+    print(" ".join(command), flush=True)
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def compile_object(source: Path, objects: Path) -> Path:
+    """Compile one file unless it and every header are older than its object."""
+    target = objects / source.with_suffix(".o").as_posix().replace("/", "_")
+    depends = target.with_suffix(".d")
+    if target.exists() and depends.exists():
+        names = depends.read_text().replace("\\\n", " ").split(":", 1)[1].split()
+        paths = [ROOT / name for name in names]
+        if all(p.exists() and p.stat().st_mtime <= target.stat().st_mtime for p in [*paths, ROOT / "setup.py"]):
+            return target
+    run(compiler(), *CXX_FLAGS, "-MMD", "-MF", str(depends), "-c", str(source), "-o", str(target))
+    return target
+
+
+def build_simulator(directory: Path) -> None:
+    """Build libgda_sim.so (attached by Python) and libgda_preload.so (LD_PRELOAD) into `directory`."""
+    objects = ROOT / "build" / "sim"
+    objects.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        compiled = list(pool.map(lambda s: compile_object(s, objects), [*SIM_SOURCES, PRELOAD_SOURCE]))
+    core, preload = directory / "libgda_sim.so", directory / "libgda_preload.so"
+    newest = max(p.stat().st_mtime for p in compiled)
+    if all(p.exists() and p.stat().st_mtime >= newest for p in (core, preload)):
+        return
+    shared = [compiler(), "-shared", "-pthread", "-Wl,-z,defs", "-Wl,-Bsymbolic"]
+    run(*shared, "-Wl,-soname,libgda_sim.so", *map(str, compiled[:-1]), "-o", str(core), "-ldl")
+    run(*shared, str(compiled[-1]), "-o", str(preload), f"-L{directory}", "-lgda_sim", "-ldl", "-Wl,-rpath,$ORIGIN")
+
+
+class BuildExtensions(build_ext):
+    """The Cython modules, then the software NIC beside them."""
+
+    def run(self) -> None:
+        super().run()
+        package = ROOT / "gda" if self.inplace or self.editable_mode else Path(self.build_lib) / "gda"
+        build_simulator(package / "lib")
+
+    def get_outputs(self) -> list[str]:
+        package = ROOT / "gda" if self.inplace or self.editable_mode else Path(self.build_lib) / "gda"
+        return [*super().get_outputs(), *(str(package / "lib" / f"libgda_{n}.so") for n in ("sim", "preload"))]
+
+
+class BuildPython(build_py):
+    """The Python files and, in a wheel, the device headers as gda/include."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            target = Path(self.build_lib) / "gda" / "include" / "gda"
+            shutil.copytree(ROOT / "cuda" / "gda", target, dirs_exist_ok=True)
+
+
+def extensions() -> list[Extension]:
+    """One extension a leaf."""
+    verbs = Extension("gda._verbs", ["gda/_verbs.pyx"], libraries=["ibverbs", "mlx5"], extra_compile_args=["-O2"])
+    cuda = Extension("gda._cuda", ["gda/_cuda.pyx"], libraries=["dl"], extra_compile_args=["-O2"])
+    return [e for e in (verbs, cuda) if (ROOT / e.sources[0]).exists()]
+
+
+setup(
+    ext_modules=cythonize(extensions(), language_level=3, annotate=False, quiet=True),
+    cmdclass={"build_ext": BuildExtensions, "build_py": BuildPython},
+)

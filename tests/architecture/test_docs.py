@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the documents say is true: links lead somewhere, tables equal the code, Python blocks run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gda.config import VARIABLES
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("labs/**/*.md")])
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(path: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", re.sub(r"`[^`]*`", "", text)):
+        if not target.startswith("http"):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+    for name in re.findall(r"`((?:cuda|sim|gda|tests|examples|labs|docs)/(?!lib/)[\w./*-]+)`", text):
+        assert any(ROOT.glob(name.rstrip("/"))), f"{path.name} names {name}, which does not exist"
+
+
+def test_environment_table_is_complete() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", (ROOT / "docs/environment.md").read_text(), re.M)
+    expected = [
+        (v.name, v.default or "unset", ", ".join(filter(None, v.values)) or "any", v.meaning)
+        for v in VARIABLES.values()
+    ]
+    assert rows == expected
+
+
+BLOCKS = [
+    pytest.param(block, id=f"{path.relative_to(ROOT).as_posix()}-{number}")
+    for path in DOCUMENTS
+    for number, block in enumerate(re.findall(r"^```python\n(.*?)^```$", path.read_text(), re.M | re.S), 1)
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_python_blocks_run(block: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        [sys.executable, "-c", block], capture_output=True, text=True, timeout=120, cwd=ROOT, env=environment
+    )
+    assert result.returncode == 0, result.stderr
