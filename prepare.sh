@@ -16,7 +16,7 @@ modules="numpy, rich, Cython, setuptools"
 packages="g++ make libibverbs-dev ibverbs-providers libnl-3-200"
 if [ "$purpose" = test ]; then
     modules="$modules, pytest, pytest_timeout, hypothesis"
-    packages="$packages ibverbs-utils rdma-core clang"
+    packages="$packages ibverbs-utils python3-pyverbs clang"
 fi
 
 have_headers() {
