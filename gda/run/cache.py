@@ -8,13 +8,17 @@ compiler read besides the hashed ones. An entry that does not check out is built
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 __all__ = ["cached", "key_of", "tree_digest"]
+
+_LOADED_BY_NOW_S = 3600  # age after which nobody is between finding a result and loading it
 
 
 def key_of(*parts: str | bytes) -> str:
@@ -57,7 +61,14 @@ def cached(directory: Path, key: str, suffix: str, build: Callable[[Path], Itera
     if (found := _lookup(directory, key)) is not None:
         return found
     directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory, prefix="building-") as work:
+    # One process builds, the others wait for its entry: the lock goes with the process that holds it.
+    with (
+        (directory / f"{key}.lock").open("w") as lock,
+        tempfile.TemporaryDirectory(dir=directory, prefix="building-") as work,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (found := _lookup(directory, key)) is not None:
+            return found
         made = Path(work) / f"{key}{suffix}"
         read = {str(file): _file_digest(file) for file in build(made)}
         digest = _file_digest(made)
@@ -66,8 +77,8 @@ def cached(directory: Path, key: str, suffix: str, build: Callable[[Path], Itera
         note = Path(work) / "entry.json"
         note.write_text(json.dumps({"file": result.name, "digest": digest, "read": read}))
         note.replace(directory / f"{key}.json")
-        with contextlib.suppress(OSError):  # results of the same key that no entry names any more
+        with contextlib.suppress(OSError):  # results of the same key that no entry names, and nobody is about to load
             for old in directory.glob(f"{key}-*{suffix}"):
-                if old != result:
+                if old != result and old.stat().st_mtime < time.time() - _LOADED_BY_NOW_S:
                     old.unlink()
     return result

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 from gda.errors import ArgumentError, CompileError, DeadlineError, UnavailableError
 from gda.run import Kernel, host
+from gda.run.cache import cached
 
 TEXT = "#include <gda/gda.h>\nGDA_KERNEL(answer)(int* out) { *out = 42; }\n"
 
@@ -218,3 +220,19 @@ def test_where_and_repr() -> None:
     assert kernel.where.startswith("the CPU (")
     assert "answer(int* out)" in repr(kernel.answer)
     assert "answer" in dir(kernel)
+
+
+def test_a_result_that_another_process_is_about_to_load_is_not_removed(tmp_path: Path) -> None:
+    """Two builders of one key used to delete each other's file between finding and loading it."""
+
+    def build(text: bytes) -> Callable[[Path], list[Path]]:
+        def write(path: Path) -> list[Path]:
+            path.write_bytes(text)
+            return []
+
+        return write
+
+    first = cached(tmp_path, "key", ".so", build(b"one"))
+    (tmp_path / "key.json").unlink()  # the other process had not seen the entry when it began to build
+    second = cached(tmp_path, "key", ".so", build(b"two"))
+    assert first != second and first.read_bytes() == b"one"
