@@ -7,6 +7,7 @@ import struct
 
 import numpy as np
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 
 from gda import attach, formats
@@ -28,6 +29,7 @@ GDA_KERNEL(first_put)(gda_qp* qp, gda_mr dst, gda_mr src, uint64_t bytes, gda_st
 }
 """
 SIZES = (8, 64, 512, 4096, 65536, 1 << 20)
+KINDS = {"host": "host memory", "gpu": "GPU memory", "uar": "the NIC"}
 PATTERN_MODULUS = 251  # a prime, so that no power-of-two shift of the data looks right
 
 
@@ -56,7 +58,7 @@ def demo(bytes: int = 1024, placement: str = "host", queues: str = "host") -> No
             )
         a, b = nic.loopback_pair(placement=queues)
         _show_queues(console, a, b)
-        console.print("\n[bold]4. The kernel.[/] One thread, and no CPU in the path:")
+        console.print("\n[bold]4. The kernel.[/] One thread posts and polls by itself; no driver call in the path:")
         console.print("\n".join("   | " + line for line in FIRST_PUT.strip().splitlines()), markup=False)
         kernel.first_put[1, 1](a, target, source, bytes)
         _show_put(console, nic, a)
@@ -95,8 +97,8 @@ def _show_queues(console: Console, a: QueuePair, b: QueuePair) -> None:
     }
     for part, (kind, address, size) in a.where().items():
         name, reader = readers.get(part, (part, ""))
-        table.add_row("   " + name, kind, f"0x{address:x}", str(size), reader)
-    console.print(table)
+        table.add_row(name, KINDS.get(kind, kind), f"0x{address:x}", str(size), reader)
+    console.print(Padding(table, (0, 0, 0, 1)))
 
 
 def _show_put(console: Console, nic: Nic, queue: QueuePair) -> None:
@@ -129,9 +131,9 @@ def _show_times(console: Console, nic: Nic, placement: str, queues: str) -> None
     table = Table("size", "median", "fastest", "puts", box=None, padding=(0, 2))
     for row in measure_latency(nic, SIZES, placement=placement, queues=queues):
         table.add_row(
-            f"   {row.bytes} B", f"{row.median_ns / 1000:.2f} us", f"{row.fastest_ns / 1000:.2f} us", str(row.count)
+            f"{row.bytes} B", f"{row.median_ns / 1000:.2f} us", f"{row.fastest_ns / 1000:.2f} us", str(row.count)
         )
-    console.print(table)
+    console.print(Padding(table, (0, 0, 0, 1)))
 
 
 def _indented(text: str) -> str:
