@@ -188,7 +188,13 @@ class CudaModule:
         with cupy.cuda.Device(self._device):
             cupy.cuda.runtime.setDevice(self._device)  # gives a new thread the device's context
             if shared_bytes + self._static_shared[name] > _SHARED_WITHOUT_ASKING:
-                function.max_dynamic_shared_size_bytes = shared_bytes
+                try:
+                    function.max_dynamic_shared_size_bytes = shared_bytes
+                except cupy.cuda.driver.CUDADriverError as error:
+                    raise CudaError(
+                        f"kernel {name} with {shared_bytes} bytes of dynamic shared memory", int(error.status),
+                        str(error), "a block has at most about 227 KiB on recent GPUs, static shared memory included",
+                    ) from None  # fmt: skip
             free = _free_streams(self._device)
             stream, done = free.pop() if free else _stream()
             helper = _NicHelper(self._share(function, grid, block, shared_bytes), 1 - 1 / self._processors)
