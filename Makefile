@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# make demo    set up what is missing, then one put from a kernel to its completion
-# make test    set up what is missing, then checks, tests and a short sanitizer pass
-# make check   ruff, mypy, cython-lint and clang-format only
-# make clean   remove everything built, also .venv
-.PHONY: demo test check clean
+# make demo      set up what is missing, then one put from a kernel to its completion
+# make test      set up what is missing, then checks, tests and a short sanitizer pass
+# make check     ruff, mypy, cython-lint and clang-format only
+# make sanitize  the tests with the software NIC and device code under ASan with UBSan, then TSan
+# make clean     remove everything built, also .venv
+.PHONY: demo test check sanitize clean
 
 export PYTHONPATH := $(CURDIR)
 RUN = "$$(cat build/python)"
@@ -20,6 +21,10 @@ test:
 check:
 	@[ -e build/python ] || sh prepare.sh test
 	@sh check.sh
+
+sanitize:
+	@sh prepare.sh test
+	@sh sanitize.sh
 
 clean:
 	rm -rf .venv build dist gda.egg-info gda/lib gda/include gda/_verbs.c gda/_cuda.c gda/*.so

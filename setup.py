@@ -2,7 +2,8 @@
 """Builds the two Cython leaves and the software NIC.
 
 `python setup.py build_ext --inplace` builds in the tree (editable installs do the same); a wheel carries the headers
-as gda/include. Only what changed is compiled again.
+as gda/include. Only what changed is compiled again. `python setup.py sanitized --kind address` builds the software NIC
+alone, under a sanitizer, into build/address (GDA_SIM_LIBRARY names it to the package; sanitize.sh runs the tests so).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from Cython.Build import cythonize
-from setuptools import Extension, setup
+from setuptools import Command, Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
@@ -39,7 +40,7 @@ def run(*command: str) -> None:
     subprocess.run(command, cwd=ROOT, check=True)
 
 
-def compile_object(source: Path, objects: Path) -> Path:
+def compile_object(source: Path, objects: Path, flags: list[str]) -> Path:
     """Compile one file unless it and every header are older than its object."""
     target = objects / source.with_suffix(".o").as_posix().replace("/", "_")
     depends = target.with_suffix(".d")
@@ -48,22 +49,26 @@ def compile_object(source: Path, objects: Path) -> Path:
         paths = [ROOT / name for name in names]
         if all(p.exists() and p.stat().st_mtime <= target.stat().st_mtime for p in [*paths, ROOT / "setup.py"]):
             return target
-    run(compiler(), *CXX_FLAGS, "-MMD", "-MF", str(depends), "-c", str(source), "-o", str(target))
+    run(compiler(), *CXX_FLAGS, *flags, "-MMD", "-MF", str(depends), "-c", str(source), "-o", str(target))
     return target
 
 
-def build_simulator(directory: Path) -> None:
-    """Build libgda_sim.so (attached by Python) and libgda_preload.so (LD_PRELOAD) into `directory`."""
-    objects = ROOT / "build" / "sim"
+def build_simulator(directory: Path, name: str = "sim", flags: tuple[str, ...] = ()) -> None:
+    """Build libgda_sim.so (attached by Python) and libgda_preload.so (LD_PRELOAD) into `directory`.
+
+    Objects go to build/NAME, one directory for each set of flags.
+    """
+    objects = ROOT / "build" / name
     objects.mkdir(parents=True, exist_ok=True)
     directory.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        compiled = list(pool.map(lambda s: compile_object(s, objects), [*SIM_SOURCES, PRELOAD_SOURCE]))
+        compiled = list(pool.map(lambda s: compile_object(s, objects, list(flags)), [*SIM_SOURCES, PRELOAD_SOURCE]))
     core, preload = directory / "libgda_sim.so", directory / "libgda_preload.so"
     newest = max(p.stat().st_mtime for p in compiled)
     if all(p.exists() and p.stat().st_mtime >= newest for p in (core, preload)):
         return
-    shared = [compiler(), "-shared", "-pthread", "-Wl,-z,defs", "-Wl,-Bsymbolic"]
+    definitions = [] if flags else ["-Wl,-z,defs"]  # a sanitizer's runtime is found at load time
+    shared = [compiler(), "-shared", "-pthread", *flags, *definitions, "-Wl,-Bsymbolic"]
     run(*shared, "-Wl,-soname,libgda_sim.so", *map(str, compiled[:-1]), "-o", str(core), "-ldl")
     run(*shared, str(compiled[-1]), "-o", str(preload), f"-L{directory}", "-lgda_sim", "-ldl", "-Wl,-rpath,$ORIGIN")
 
@@ -79,6 +84,25 @@ class BuildExtensions(build_ext):
     def get_outputs(self) -> list[str]:
         package = ROOT / "gda" if self.inplace or self.editable_mode else Path(self.build_lib) / "gda"
         return [*super().get_outputs(), *(str(package / "lib" / f"libgda_{n}.so") for n in ("sim", "preload"))]
+
+
+class Sanitized(Command):
+    """The software NIC under a sanitizer, in build/KIND."""
+
+    description = "build the software NIC under a sanitizer"
+    user_options = [("kind=", None, "address (with undefined) or thread")]
+    FLAGS = {"address": "-fsanitize=address,undefined", "thread": "-fsanitize=thread"}
+
+    def initialize_options(self) -> None:
+        self.kind = "address"
+
+    def finalize_options(self) -> None:
+        if self.kind not in self.FLAGS:
+            sys.exit(f"--kind {self.kind} is not one of {', '.join(self.FLAGS)}")
+
+    def run(self) -> None:
+        flags = (self.FLAGS[self.kind], "-fno-omit-frame-pointer")
+        build_simulator(ROOT / "build" / self.kind, f"sim-{self.kind}", flags)
 
 
 class BuildPython(build_py):
@@ -100,5 +124,5 @@ def extensions() -> list[Extension]:
 
 setup(
     ext_modules=cythonize(extensions(), language_level=3, annotate=False, quiet=True),
-    cmdclass={"build_ext": BuildExtensions, "build_py": BuildPython},
+    cmdclass={"build_ext": BuildExtensions, "build_py": BuildPython, "sanitized": Sanitized},
 )
