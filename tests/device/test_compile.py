@@ -37,6 +37,12 @@ def test_nvrtc(name: str, arch: str, nvrtc: tuple[int, int]) -> None:
     assert compile_for_gpu(text, arch=arch, names=kernels)
 
 
+def test_nvrtc_compiles_what_the_gpu_tests_launch(nvrtc: tuple[int, int]) -> None:
+    """Their kernels must not be found broken only where there is a GPU."""
+    text = (Path(__file__).parent / "toy_nic_gpu.cu").read_text()
+    assert b"stress" in compile_for_gpu(text, file="toy_nic_gpu.cu", arch="compute_90")
+
+
 def test_nvrtc_shows_the_log(nvrtc: tuple[int, int]) -> None:
     with pytest.raises(CompileError) as caught:
         compile_for_gpu("__global__ void k() { nonsense; }", file="mine.cu")

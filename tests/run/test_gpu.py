@@ -31,7 +31,10 @@ GDA_KERNEL(dynamic)(int n, int* out) {
     __syncthreads();
     if (threadIdx.x == 0) for (int i = 0; i < n; i++) out[0] += s[i];
 }
-GDA_KERNEL(hold)(const uint64_t* flag) { while (*(volatile const uint64_t*)flag == 0) { } }
+GDA_KERNEL(hold)(const uint64_t* flag) {
+    uint64_t start = gda_now_ns();
+    while (*(volatile const uint64_t*)flag == 0 && gda_now_ns() - start < GDA_S(8)) { }
+}
 GDA_KERNEL(converged)(uint32_t* out) {
     gda::target::group g = gda::target::converged_group(out);
     out[threadIdx.x] = g.size * 100 + g.rank;

@@ -146,14 +146,17 @@ def test_kernel_that_fills_the_gpu_and_waits(nic: gda.Nic, kernels: gda.Kernel, 
     """Device-to-device copies cannot run then: the engine goes through pinned host memory."""
     blocks, threads = 264, 1024
     src, dst = filled(nic, blocks * threads, placement)
-    a, _ = nic.loopback_pair(depth=16384, deadline_ms=60_000)
+    a, _ = nic.loopback_pair(depth=16384, deadline_ms=8_000)
     code = KERNELS.replace("GDA_KERNEL(everyone)", "GDA_KERNEL(first_of_block)").replace(
         "gda_ticket t = gda_put(qp, dst, 8 * i, src, 8 * i, 8);",
-        "if (threadIdx.x) { while (!*reinterpret_cast<volatile uint64_t*>(dst.addr)) { } return; }\n"
+        "uint64_t start = gda_now_ns();\n"
+        "    volatile uint64_t* first = reinterpret_cast<volatile uint64_t*>(dst.addr);\n"
+        "    if (threadIdx.x) { while (!*first && gda_now_ns() - start < GDA_S(8)) { } return; }\n"
         "    gda_ticket t = gda_put(qp, dst, 8 * i, src, 8 * i, 8 * blockDim.x);",
     )
+    code = code.replace("GDA_S(20)", "GDA_S(8)")
     filling = gda.Kernel(code).first_of_block.start[blocks, threads](a, dst, src)
-    filling.wait(60)
+    filling.wait(30)
     assert dst.read(0, 8 * blocks * threads) == src.read(0, 8 * blocks * threads)
 
 
