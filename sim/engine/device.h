@@ -19,9 +19,19 @@ struct DeviceState;  // tables: engine/state.h, for engine/ and firmware/ only
 // What the NIC tells the driver. Called from step() with no lock of the device held.
 struct Events {
     std::function<void(uint32_t cqn)> completion;                  // an armed CQ got its event
-    std::function<void(uint32_t number, int event)> asynchronous;  // CQ or QP number, enum AsyncEvent
+    std::function<void(uint32_t number, int event)> asynchronous;  // CQ, QP or RMP number, enum AsyncEvent
 };
-enum class AsyncEvent : int { cq_error = 0, qp_fatal = 1, qp_access_error = 3, qp_request_error = 2, qp_last_wqe = 16 };
+// Values are those of enum ibv_event_type. The number names a CQ for cq_*, an RMP (shared receive queue) for srq_*.
+enum class AsyncEvent : int {
+    cq_error = 0,
+    qp_fatal = 1,
+    qp_request_error = 2,
+    qp_access_error = 3,
+    qp_established = 4,  // the first packet arrived in RTR
+    srq_error = 14,
+    srq_limit = 15,    // fewer receives are left than the armed limit; disarmed by this
+    qp_last_wqe = 16,  // in ERR, and no receive of the shared queue is held any more
+};
 
 class Device {
    public:
