@@ -53,6 +53,10 @@ class Device {
     int allocate_pd(uint32_t* pdn);
     int release_pd(uint32_t pdn);
 
+    // The driver's own work request on a key (UMR): `in` is the struct create_mkey_in that an existing key shall now
+    // stand for; its number stays. 0, or a negative errno with nothing changed.
+    int rewrite_key(uint32_t index, const void* in);
+
     // A doorbell page, by page id, at the engine's own mapping of it.
     int attach_uar(uint32_t page_id, uint8_t* page);
     int detach_uar(uint32_t page_id);

@@ -125,7 +125,9 @@ int fstat(int fd, struct ::stat* out) {
         describe_device(out);
         return 0;
     }
-    return real::fstat(fd, out);
+    const int answer = real::fstat(fd, out);
+    if (answer == 0 && files::adopt(fd, *out)) describe_device(out);
+    return answer;
 }
 
 int fstatat(int directory, const char* path, struct ::stat* out, int flags) {
