@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One work request into its slot: 16-byte stores built from the declarations of formats/wqe.h. Called by submit.h,
 // between reserve and publish; read by the NIC after the doorbell. Document: docs/one_put.md, step 5. A new operation
-// is a struct and its store_request here, and the function that kernels call in put.h or atomic.h.
+// is a struct and its store_request here, and the function that kernels call in put.h, atomic.h
+// or message.h.
 //
 // Every request here fits one basic block, so a request is a slot. Keys are kept as the WQE carries them (big-endian),
 // everything else in the processor's order.

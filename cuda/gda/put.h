@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What kernels call to move bytes: put, put with immediate, put of a value, get, and the request that moves nothing.
-// Document: docs/one_put.md. Completions: wait.h; atomics: atomic.h.
+// Document: docs/one_put.md. Completions: wait.h; atomics: atomic.h; send and receive: message.h.
 //
 //   gda_ticket t = gda_put(qp, dst, 0, src, 0, bytes);      // posts and returns; may wait for a free slot
 //   gda_status s = gda_wait(qp, t, GDA_MS(100));            // 0, an error, or GDA_TIMEOUT: see gda_code(s)
 //
-// All of them, and those of atomic.h, are refused in the same way, with gda_failed(ticket): at once when
+// All of them, and those of atomic.h and message.h, are refused in the same way, with gda_failed(ticket): at once when
 // a region is too small, the handle is wrong, the queue has failed or is not connected; after the queue's deadline when
 // no slot becomes free. gda_wait and gda_test turn such a ticket into its status.
 #pragma once

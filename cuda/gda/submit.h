@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one way from a request to the NIC: checks, a slot, the request in it (post.h), publication (ring.h). Called by
-// put.h and atomic.h, for every operation alike.
+// put.h, atomic.h and message.h, for every operation alike.
 //
 // Thread scope: every thread that calls posts its own request. Threads of one warp that call together on one queue
 // submit together and pay for one doorbell. A queue made with one owner (GDA_QP_OWNED) may be used by one thread only.
