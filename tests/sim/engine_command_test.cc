@@ -86,11 +86,11 @@ struct Parts {
 
 void refusals_of_creation() {
     Parts p;
-    p.expect(QP_WITH(st, MLX5_QPC_ST_UD), MLX5_CMD_STAT_BAD_PARAM_ERR, "st must be RC");
+    p.expect(QP_WITH(st, MLX5_QPC_ST_XRC), MLX5_CMD_STAT_BAD_PARAM_ERR, "st must be RC");
     p.expect(QP_WITH(pd, 999), MLX5_CMD_STAT_BAD_RES_ERR, "no such protection domain");
     p.expect(QP_WITH(send_dbr_mode, SEND_DBR_MODE_NO_DBR_INT), MLX5_CMD_STAT_BAD_PARAM_ERR, "send_dbr_mode 2");
     p.expect(QP_WITH(uar_page, 8), MLX5_CMD_STAT_BAD_RES_ERR, "no such doorbell page");
-    p.expect(QP_WITH(rq_type, RQ_TYPE_SRQ), MLX5_CMD_STAT_BAD_PARAM_ERR, "shared receive queues");
+    p.expect(QP_WITH(rq_type, RQ_TYPE_SRQ), MLX5_CMD_STAT_BAD_RES_ERR, "no such shared receive queue");
     p.expect(QP_WITH(rq_type, 7), MLX5_CMD_STAT_BAD_PARAM_ERR, "rq_type 7");
     p.expect(QP_WITH(cqn_snd, 999), MLX5_CMD_STAT_BAD_RES_ERR, "no such completion queue");
     p.expect(QP_WITH(dbr_umem_id, 999), MLX5_CMD_STAT_BAD_RES_ERR, "no such umem");
@@ -102,7 +102,7 @@ void refusals_of_creation() {
     GDA_SET(qpc, wide.in.data() + GDA_BYTE_OFFSET(create_qp_in, qpc), log_rq_stride, 6);
     p.expect(wide, MLX5_CMD_STAT_LIM_ERR, "log_rq_stride 6");
     p.expect(CQ_WITH(log_cq_size, 23), MLX5_CMD_STAT_LIM_ERR, "log_cq_size 23");
-    p.expect(CQ_WITH(cqe_sz, 1), MLX5_CMD_STAT_BAD_PARAM_ERR, "64 bytes");
+    p.expect(CQ_WITH(cqe_sz, 2), MLX5_CMD_STAT_BAD_PARAM_ERR, "64 bytes");
     p.expect(CQ_WITH(uar_page, 8), MLX5_CMD_STAT_BAD_RES_ERR, "no such doorbell page");
     p.expect(CQ_WITH(dbr_umem_valid, 0), MLX5_CMD_STAT_BAD_PARAM_ERR, "doorbell record is needed");
     p.expect(KEY_WITH(pd, 999), MLX5_CMD_STAT_BAD_RES_ERR, "no such protection domain");
@@ -290,11 +290,16 @@ void capabilities() {
             CHECK_EQ(GDA_GET(cmd_hca_cap, cap, roce), 1);
             CHECK_EQ(GDA_GET(cmd_hca_cap, cap, cq_oi), 1);
             CHECK_EQ(GDA_GET(cmd_hca_cap, cap, log_max_msg), 30);
-            for (uint64_t later :
-                 {GDA_GET(cmd_hca_cap, cap, atomic), GDA_GET(cmd_hca_cap, cap, ud), GDA_GET(cmd_hca_cap, cap, uc),
-                  GDA_GET(cmd_hca_cap, cap, xrc), GDA_GET(cmd_hca_cap, cap, dct)}) {
+            for (uint64_t now : {GDA_GET(cmd_hca_cap, cap, atomic), GDA_GET(cmd_hca_cap, cap, ud),
+                                 GDA_GET(cmd_hca_cap, cap, uc), GDA_GET(cmd_hca_cap, cap, cq_resize)}) {
+                CHECK_EQ(now, 1);
+            }
+            for (uint64_t later : {GDA_GET(cmd_hca_cap, cap, xrc), GDA_GET(cmd_hca_cap, cap, dct)}) {
                 CHECK_EQ(later, 0);
             }
+        } else if (op_mod == 0x7) {
+            CHECK_EQ(GDA_GET(atomic_caps, cap, atomic_operations), 0xf);
+            CHECK_EQ(GDA_GET(atomic_caps, cap, atomic_size_qp), 12);
         } else if (op_mod == 0x41) {
             CHECK_EQ(GDA_GET(cmd_hca_cap_2, cap, send_dbr_mode_no_dbr_ext), 1);
         } else if (op_mod == 0x9) {

@@ -32,6 +32,7 @@ PROGRAMS = (
     "engine_command_test",
     "engine_host_test",
     "engine_gpu_test",
+    "engine_fetch_test",
 )
 SOURCES = [p for room in ("link", "engine", "firmware") for p in sorted((ROOT / "sim" / room).glob("*.cc"))]
 

@@ -53,6 +53,7 @@ enum bth_transport {
     BTH_RC = 0x0,
     BTH_UC = 0x1,
     BTH_UD = 0x3,
+    BTH_MANUFACTURER = 0x6,
 };
 enum bth_manufacturer_opcode {
     OWN_MASKED_COMPARE_SWAP = 0xd3,
@@ -71,6 +72,13 @@ struct bth_bits {
     u8 ack_req[0x1];
     u8 reserved_at_41[0x7];
     u8 psn[0x18];
+};
+
+// The same, with the opcode in its two parts.
+struct bth_parts_bits {
+    u8 transport[0x3];  // enum bth_transport
+    u8 operation[0x5];  // enum bth_opcode of RC: the same in all transports
+    u8 reserved_at_8[0x58];
 };
 
 struct reth_bits {
