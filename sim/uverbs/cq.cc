@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion queues and completion channels: CREATE_COMP_CHANNEL, CQ_CREATE, DESTROY_CQ.
+// Completion queues and completion channels: CREATE_COMP_CHANNEL, CQ_CREATE, RESIZE_CQ, DESTROY_CQ.
 #include <errno.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -31,6 +31,15 @@ int Cq::destroy() {
 namespace cq {
 namespace {
 
+// At least one spare entry, then a power of two. 0 when that is more than the card has.
+uint32_t log_size_for(uint32_t entries) {
+    const uint32_t log_max = Nic::limits().log_max_cq_size;
+    if (!entries || entries >= 1u << log_max) return 0;
+    uint32_t log_size = 0;
+    while (1u << log_size < entries + 1) ++log_size;
+    return log_size <= log_max ? log_size : 0;
+}
+
 constexpr uint32_t doorbell_record_bytes = GDA_BYTES_OF(cq_doorbell_record);
 constexpr uint32_t first_event_queue = 1;
 
@@ -42,13 +51,10 @@ int create(Context& context, Request& request) {
     const auto user_handle = request.value<uint64_t>(UVERBS_ATTR_CREATE_CQ_USER_HANDLE);
     const auto entries = request.value<uint32_t>(UVERBS_ATTR_CREATE_CQ_CQE);
     const auto flags = request.value<uint32_t>(UVERBS_ATTR_CREATE_CQ_FLAGS);
-    const uint32_t log_max = Nic::limits().log_max_cq_size;
     const auto vector = request.value<uint32_t>(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR);
     if (vector >= identity::completion_vectors) return EINVAL;
-    if (!entries || entries >= 1u << log_max) return EINVAL;
-    uint32_t log_size = 0;
-    while (1u << log_size < entries + 1) ++log_size;  // at least one spare entry, then a power of two
-    if (log_size > log_max) return EINVAL;
+    const uint32_t log_size = log_size_for(entries);
+    if (!log_size) return EINVAL;
     if (driver.cqe_size != 64 && driver.cqe_size != 128) return EINVAL;
     if (driver.cqe_comp_en || (driver.flags & ~MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)) return EOPNOTSUPP;
     if (!(driver.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)) return EINVAL;  // there are no static pages
@@ -66,6 +72,8 @@ int create(Context& context, Request& request) {
 
     auto cq = std::make_unique<Cq>();
     cq->user_handle = user_handle;
+    cq->log_entries = log_size;
+    cq->entry_bytes = driver.cqe_size;
     if (int error = cq->ring.reserve(driver.buf_addr, uint64_t{driver.cqe_size} << log_size)) return error;
     if (int error = cq->record.reserve(driver.db_addr, doorbell_record_bytes)) return error;
     SIM_COMMAND_OF(firmware, create_cq, gda::prm::MLX5_CMD_OP_CREATE_CQ);
@@ -101,6 +109,36 @@ int create_channel(Context& context, const WriteCommand& command) {
     if (!channel) return errno;
     ib_uverbs_create_comp_channel_resp response{static_cast<uint32_t>(channel->reader())};
     files::add(channel->reader(), channel);
+    command.answer(response);
+    return 0;
+}
+
+// The card moves to the new ring; libmlx5 then copies what is unread from the old one.
+int resize(Context& context, const WriteCommand& command) {
+    ib_uverbs_resize_cq request;
+    if (!command.read(&request)) return ENOSPC;
+    const auto driver = command.driver<mlx5_ib_resize_cq>();
+    auto* cq = context.objects.find<Cq>(request.cq_handle);
+    const uint32_t log_size = log_size_for(request.cqe);
+    if (!cq || !log_size || driver.reserved0 || driver.reserved1) return EINVAL;
+    if (driver.cqe_size != 64 && driver.cqe_size != 128) return EINVAL;
+    if (log_size != cq->log_entries) {
+        Umem ring;
+        if (int error = ring.reserve(driver.buf_addr, uint64_t{driver.cqe_size} << log_size)) return error;
+        SIM_COMMAND_OF(firmware, modify_cq, gda::prm::MLX5_CMD_OP_MODIFY_CQ);
+        GDA_SET(modify_cq_in, firmware.in, op_mod, gda::prm::MLX5_CQ_OPMOD_RESIZE);
+        GDA_SET(modify_cq_in, firmware.in, cqn, cq->cqn);
+        GDA_SET(modify_cq_in, firmware.in, cq_context.cqe_sz, driver.cqe_size == 128 ? 1 : 0);
+        GDA_SET(modify_cq_in, firmware.in, cq_context.log_cq_size, log_size);
+        GDA_SET(modify_cq_in, firmware.in, cq_umem_valid, 1);
+        GDA_SET(modify_cq_in, firmware.in, cq_umem_id, ring.id());
+        GDA_SET(modify_cq_in, firmware.in, cq_umem_offset, 0);
+        if (int error = execute(firmware)) return error;
+        cq->ring.swap(ring);  // the old one is released here
+        cq->log_entries = log_size;
+    }
+    ib_uverbs_resize_cq_resp response{};
+    response.cqe = (1u << log_size) - 1;
     command.answer(response);
     return 0;
 }

@@ -31,19 +31,26 @@ Category category_of(uint64_t opcode) {
         case MLX5_CMD_OP_CREATE_MKEY:
         case MLX5_CMD_OP_CREATE_CQ:
         case MLX5_CMD_OP_CREATE_QP:
+        case MLX5_CMD_OP_CREATE_RMP:
             return Category::create;
         case MLX5_CMD_OP_RST2INIT_QP:
         case MLX5_CMD_OP_INIT2RTR_QP:
         case MLX5_CMD_OP_RTR2RTS_QP:
         case MLX5_CMD_OP_2ERR_QP:
         case MLX5_CMD_OP_2RST_QP:
+        case MLX5_CMD_OP_INIT2INIT_QP:
+        case MLX5_CMD_OP_RTS2RTS_QP:
+        case MLX5_CMD_OP_MODIFY_CQ:
+        case MLX5_CMD_OP_MODIFY_RMP:
             return Category::modify;
         case MLX5_CMD_OP_QUERY_CQ:
         case MLX5_CMD_OP_QUERY_QP:
+        case MLX5_CMD_OP_QUERY_RMP:
             return Category::query;
         case MLX5_CMD_OP_DESTROY_MKEY:
         case MLX5_CMD_OP_DESTROY_CQ:
         case MLX5_CMD_OP_DESTROY_QP:
+        case MLX5_CMD_OP_DESTROY_RMP:
             return Category::destroy;
         default:
             return Category::unknown;  // the firmware answers BAD_OP
@@ -55,6 +62,9 @@ static_assert(GDA_BIT_OFFSET(destroy_cq_in, cqn) == GDA_BIT_OFFSET(destroy_qp_in
                   GDA_BIT_OFFSET(destroy_mkey_in, mkey_index) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
                   GDA_BIT_OFFSET(create_cq_out, cqn) == GDA_BIT_OFFSET(create_qp_out, qpn) &&
                   GDA_BIT_OFFSET(create_mkey_out, mkey_index) == GDA_BIT_OFFSET(create_qp_out, qpn) &&
+                  GDA_BIT_OFFSET(create_rmp_out, rmpn) == GDA_BIT_OFFSET(create_qp_out, qpn) &&
+                  GDA_BIT_OFFSET(modify_rmp_in, rmpn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
+                  GDA_BIT_OFFSET(modify_cq_in, cqn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
                   GDA_BIT_OFFSET(query_cq_in, cqn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
                   GDA_BIT_OFFSET(query_qp_in, qpn) == GDA_BIT_OFFSET(destroy_qp_in, qpn),
               "one place for the number of an object");
@@ -62,13 +72,28 @@ constexpr size_t header_bytes = GDA_BYTES_OF(destroy_qp_in);
 
 struct Kind {
     uint32_t create, destroy;
-    bool queue_pair, completion_queue;  // which commands may name it later
+    Object::Type stands_for;  // which commands may name it later: those about such an object of verbs
 };
 const Kind kinds[] = {
-    {MLX5_CMD_OP_CREATE_MKEY, MLX5_CMD_OP_DESTROY_MKEY, false, false},
-    {MLX5_CMD_OP_CREATE_CQ, MLX5_CMD_OP_DESTROY_CQ, false, true},
-    {MLX5_CMD_OP_CREATE_QP, MLX5_CMD_OP_DESTROY_QP, true, false},
+    {MLX5_CMD_OP_CREATE_MKEY, MLX5_CMD_OP_DESTROY_MKEY, Object::Type::mr},
+    {MLX5_CMD_OP_CREATE_CQ, MLX5_CMD_OP_DESTROY_CQ, Object::Type::cq},
+    {MLX5_CMD_OP_CREATE_QP, MLX5_CMD_OP_DESTROY_QP, Object::Type::qp},
+    {MLX5_CMD_OP_CREATE_RMP, MLX5_CMD_OP_DESTROY_RMP, Object::Type::srq},
 };
+
+// What a command that modifies or queries is about.
+Object::Type subject_of(uint64_t opcode) {
+    switch (opcode) {
+        case MLX5_CMD_OP_QUERY_CQ:
+        case MLX5_CMD_OP_MODIFY_CQ:
+            return Object::Type::cq;
+        case MLX5_CMD_OP_QUERY_RMP:
+        case MLX5_CMD_OP_MODIFY_RMP:
+            return Object::Type::srq;
+        default:
+            return Object::Type::qp;
+    }
+}
 
 class FirmwareObject : public Object {
    public:
@@ -114,12 +139,22 @@ Category category_of(const Request& request, uint16_t in_id, uint64_t* opcode) {
 
 // Whether a command about an object names the one that the handle stands for. Verbs objects can be meant, too.
 bool names(const Object& object, uint64_t opcode, uint64_t number) {
-    const bool about_cq = opcode == MLX5_CMD_OP_QUERY_CQ;
-    if (object.type == Object::Type::qp) return !about_cq && static_cast<const Qp&>(object).qpn == number;
-    if (object.type == Object::Type::cq) return about_cq && static_cast<const Cq&>(object).cqn == number;
-    if (object.type != Object::Type::devx) return false;
-    const auto& firmware = static_cast<const FirmwareObject&>(object);
-    return (about_cq ? firmware.what.completion_queue : firmware.what.queue_pair) && firmware.number == number;
+    const Object::Type subject = subject_of(opcode);
+    if (object.type == Object::Type::devx) {
+        const auto& firmware = static_cast<const FirmwareObject&>(object);
+        return firmware.what.stands_for == subject && firmware.number == number;
+    }
+    if (object.type != subject) return false;
+    switch (subject) {
+        case Object::Type::qp:
+            return static_cast<const Qp&>(object).qpn == number;
+        case Object::Type::cq:
+            return static_cast<const Cq&>(object).cqn == number;
+        case Object::Type::srq:
+            return static_cast<const Srq&>(object).srqn == number;
+        default:
+            return false;
+    }
 }
 
 int about_object(Context& context, Request& request, uint16_t handle_id, uint16_t in_id, uint16_t out_id,

@@ -129,6 +129,7 @@ int query(Context&, Request&);
 namespace cq {
 int create_channel(Context&, const WriteCommand&);
 int create(Context&, Request&);
+int resize(Context&, const WriteCommand&);
 int destroy(Context&, const WriteCommand&);
 }  // namespace cq
 namespace qp {
@@ -137,6 +138,12 @@ int modify(Context&, const WriteCommand&);
 int query(Context&, const WriteCommand&);
 int destroy(Context&, const WriteCommand&);
 }  // namespace qp
+namespace srq {
+int create(Context&, Request&);
+int modify(Context&, const WriteCommand&);
+int query(Context&, const WriteCommand&);
+int destroy(Context&, const WriteCommand&);
+}  // namespace srq
 namespace ah {
 int create(Context&, const WriteCommand&);
 int destroy(Context&, const WriteCommand&);

@@ -21,7 +21,7 @@ namespace {
 
 struct Tables {
     std::mutex mutex;
-    std::map<uint32_t, events::Listener> cqs, qps;
+    std::map<uint32_t, events::Listener> cqs, qps, srqs;
 };
 Tables& tables() {
     static Tables* instance = new Tables;  // leaked: the engine's thread may outlive static destruction
@@ -104,6 +104,10 @@ void add_qp(uint32_t qpn, Listener listener) {
     std::lock_guard<std::mutex> guard(tables().mutex);
     tables().qps[qpn] = std::move(listener);
 }
+void add_srq(uint32_t srqn, Listener listener) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    tables().srqs[srqn] = std::move(listener);
+}
 
 namespace {
 
@@ -123,6 +127,23 @@ Reported remove(std::map<uint32_t, Listener>& table, uint32_t number) {
 
 Reported remove_cq(uint32_t cqn) { return remove(tables().cqs, cqn); }
 Reported remove_qp(uint32_t qpn) { return remove(tables().qps, qpn); }
+Reported remove_srq(uint32_t srqn) { return remove(tables().srqs, srqn); }
+
+namespace {
+
+std::map<uint32_t, Listener>& table_of(int event) {
+    switch (static_cast<AsyncEvent>(event)) {
+        case AsyncEvent::cq_error:
+            return tables().cqs;
+        case AsyncEvent::srq_error:
+        case AsyncEvent::srq_limit:
+            return tables().srqs;
+        default:
+            return tables().qps;
+    }
+}
+
+}  // namespace
 
 void completion(uint32_t cqn) {
     std::lock_guard<std::mutex> guard(tables().mutex);
@@ -135,7 +156,7 @@ void completion(uint32_t cqn) {
 
 void asynchronous(uint32_t number, int event) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    auto& table = event == static_cast<int>(AsyncEvent::cq_error) ? tables().cqs : tables().qps;
+    auto& table = table_of(event);
     auto found = table.find(number);
     if (found == table.end() || !found->second.asynchronous) return;
     ib_uverbs_async_event_desc record{};
@@ -150,6 +171,7 @@ void unlock() { tables().mutex.unlock(); }
 void forget() {
     tables().cqs.clear();
     tables().qps.clear();
+    tables().srqs.clear();
 }
 
 }  // namespace events

@@ -43,7 +43,7 @@ class Channel {
 
 namespace events {
 
-// A CQ's or QP's place in the table while it exists. user_handle comes back in the records.
+// A CQ's, QP's or SRQ's place in the table while it exists. user_handle comes back in the records.
 struct Listener {
     uint64_t user_handle = 0;
     std::shared_ptr<Channel> completion;    // null: the CQ has no completion channel
@@ -56,8 +56,10 @@ struct Reported {
 
 void add_cq(uint32_t cqn, Listener listener);
 void add_qp(uint32_t qpn, Listener listener);
+void add_srq(uint32_t srqn, Listener listener);
 Reported remove_cq(uint32_t cqn);
 Reported remove_qp(uint32_t qpn);
+Reported remove_srq(uint32_t srqn);
 
 // From the engine (struct Events of engine/device.h).
 void completion(uint32_t cqn);

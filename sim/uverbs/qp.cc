@@ -35,14 +35,34 @@ constexpr uint32_t block_bytes = gda::prm::WQE_BASIC_BLOCK_BYTES, segment_bytes 
 constexpr uint32_t ignored_flags =
     MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE;
 
+// The transport service. False: a type this NIC does not have (raw packets, XRC, DC).
+bool service_of(uint64_t type, uint32_t* service) {
+    switch (type) {
+        case IB_UVERBS_QPT_RC:
+            *service = gda::prm::MLX5_QPC_ST_RC;
+            return true;
+        case IB_UVERBS_QPT_UC:
+            *service = gda::prm::MLX5_QPC_ST_UC;
+            return true;
+        case IB_UVERBS_QPT_UD:
+            *service = gda::prm::MLX5_QPC_ST_UD;
+            return true;
+        default:
+            return false;
+    }
+}
+
 bool power_of_two(uint32_t n) { return n && !(n & (n - 1)); }
 uint32_t log2(uint32_t power) { return static_cast<uint32_t>(__builtin_ctz(power)); }
 
 // The rings in one buffer: receive queue first, then the send queue.
-int fill_rings(Qp& qp, const mlx5_ib_create_qp& driver, bool wants_receive, uint8_t* in) {
+int fill_rings(Qp& qp, const mlx5_ib_create_qp& driver, bool wants_receive, const Srq* srq, uint8_t* in) {
     const Limits& l = Nic::limits();
     uint64_t receive_bytes = 0;
-    if (wants_receive) {
+    if (srq) {
+        GDA_SET(create_qp_in, in, qpc.rq_type, gda::prm::RQ_TYPE_SRQ);
+        GDA_SET(create_qp_in, in, qpc.srqn_rmpn_xrqn, srq->srqn);
+    } else if (wants_receive) {
         if (!power_of_two(driver.rq_wqe_count) || driver.rq_wqe_count > 1u << l.log_max_qp_size) return EINVAL;
         if (driver.rq_wqe_shift < log2(segment_bytes) || 1ull << driver.rq_wqe_shift > l.max_receive_wqe) return EINVAL;
         receive_bytes = uint64_t{driver.rq_wqe_count} << driver.rq_wqe_shift;
@@ -83,8 +103,8 @@ int create(Context& context, Request& request) {
     const auto type = request.constant(UVERBS_ATTR_CREATE_QP_TYPE);
     const auto flags = request.value<uint32_t>(UVERBS_ATTR_CREATE_QP_FLAGS);
     const auto limits = request.value<ib_uverbs_qp_cap>(UVERBS_ATTR_CREATE_QP_CAP);
-    if (type != IB_UVERBS_QPT_RC) return EOPNOTSUPP;  // only reliable connections yet
-    if (request.has(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE)) return EOPNOTSUPP;
+    uint32_t service;
+    if (!type || !service_of(*type, &service)) return EOPNOTSUPP;
     if (flags & ~uint32_t{IB_UVERBS_QP_CREATE_SQ_SIG_ALL}) return EOPNOTSUPP;
     if (request.has(UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE) || request.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN))
         return EOPNOTSUPP;
@@ -95,6 +115,11 @@ int create(Context& context, Request& request) {
     auto* send = context.objects.find<Cq>(request.handle(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE));
     auto* receive = context.objects.find<Cq>(request.handle(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE));
     if (!pd || !send || !receive) return EINVAL;
+    Srq* srq = nullptr;
+    if (request.has(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE)) {
+        srq = context.objects.find<Srq>(request.handle(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE));
+        if (!srq || *type == IB_UVERBS_QPT_UC) return EINVAL;
+    }
     events::Listener listener;
     listener.user_handle = request.value<uint64_t>(UVERBS_ATTR_CREATE_QP_USER_HANDLE);
     if (int error = context.event_channel(request, UVERBS_ATTR_CREATE_QP_EVENT_FD, &listener.asynchronous))
@@ -103,17 +128,18 @@ int create(Context& context, Request& request) {
     auto qp = std::make_unique<Qp>();
     SIM_COMMAND_OF(firmware, create_qp, gda::prm::MLX5_CMD_OP_CREATE_QP);
     uint8_t* in = firmware.in;
-    GDA_SET(create_qp_in, in, qpc.st, gda::prm::MLX5_QPC_ST_RC);
+    GDA_SET(create_qp_in, in, qpc.st, service);
     GDA_SET(create_qp_in, in, qpc.pm_state, gda::prm::MLX5_QPC_PM_STATE_MIGRATED);
     GDA_SET(create_qp_in, in, qpc.pd, pd->pdn);
     GDA_SET(create_qp_in, in, qpc.cqn_snd, send->cqn);
     GDA_SET(create_qp_in, in, qpc.cqn_rcv, receive->cqn);
     GDA_SET(create_qp_in, in, qpc.uar_page, driver.bfreg_index);
     GDA_SET(create_qp_in, in, qpc.user_index, driver.uidx);
-    if (int error = fill_rings(*qp, driver, limits.max_recv_wr != 0, in)) return error;
+    if (int error = fill_rings(*qp, driver, limits.max_recv_wr != 0, srq, in)) return error;
     if (int error = execute(firmware)) return error;
     qp->qpn = static_cast<uint32_t>(GDA_GET(create_qp_out, firmware.out, qpn));
     qp->signal_all = flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
+    qp->type = static_cast<uint32_t>(*type);
     qp->max_inline = limits.max_inline_data;
     events::add_qp(qp->qpn, std::move(listener));
 
@@ -121,7 +147,7 @@ int create(Context& context, Request& request) {
     command.answer_driver(driver_response);
     request.answer(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qp->qpn);
     request.answer(UVERBS_ATTR_CREATE_QP_RESP_CAP, limits);
-    request.set_handle(UVERBS_ATTR_CREATE_QP_HANDLE, context.objects.add(std::move(qp), {pd, send, receive}));
+    request.set_handle(UVERBS_ATTR_CREATE_QP_HANDLE, context.objects.add(std::move(qp), {pd, send, receive, srq}));
     return 0;
 }
 

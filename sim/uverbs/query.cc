@@ -51,6 +51,11 @@ ib_uverbs_query_device_resp device_attributes() {
     r.max_cqe = (1u << l.log_max_cq_size) - 1;
     r.max_mr = 1u << l.log_max_mkey;
     r.max_pd = 1u << l.log_max_pd;
+    if (l.log_max_srq) {
+        r.max_srq = 1u << l.log_max_srq;
+        r.max_srq_wr = (1u << l.log_max_srq_size) - 1;
+        r.max_srq_sge = l.max_receive_wqe / segment_bytes - 1;
+    }
     r.max_qp_rd_atom = 1u << l.log_max_requests;
     r.max_qp_init_rd_atom = 1u << l.log_max_responses;
     r.max_res_rd_atom = r.max_qp_rd_atom * r.max_qp;
