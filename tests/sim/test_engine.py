@@ -33,6 +33,8 @@ PROGRAMS = (
     "engine_host_test",
     "engine_gpu_test",
     "engine_fetch_test",
+    "engine_datagram_test",
+    "engine_shared_test",
 )
 SOURCES = [p for room in ("link", "engine", "firmware") for p in sorted((ROOT / "sim" / room).glob("*.cc"))]
 
