@@ -102,9 +102,7 @@ void responded(DeviceState& s, Qp* qp, const Packet& packet) {
     const int32_t ahead = psn_difference(psn, psn_add(m->first_psn, m->arrived));
     if (ahead < 0) return;  // taken before
     if (ahead > 0) {        // one before it was lost
-        s.report.count(Counter::retries);
-        go_back(qp, psn_add(m->first_psn, m->arrived));
-        return await(s, qp);
+        return ask_again(s, qp, psn_add(m->first_psn, m->arrived));
     }
     const bool atomic = operation == RC_ATOMIC_ACKNOWLEDGE;
     if (atomic != is_atomic(m->opcode)) return;

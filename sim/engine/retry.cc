@@ -82,8 +82,17 @@ void go_back(Qp* qp, uint32_t psn) {
     qp->cursor_psn = psn;
 }
 
+void ask_again(DeviceState& s, Qp* qp, uint32_t psn) {
+    if (qp->asked_again == psn) return;
+    qp->asked_again = psn;
+    s.report.count(Counter::retries);
+    go_back(qp, psn);
+    await(s, qp);
+}
+
 void advance(DeviceState& s, Qp* qp, uint32_t acked) {
     qp->acked_psn = acked;
+    qp->asked_again = ~0u;
     qp->retries_left = qp->retry_count;
     qp->rnr_left = qp->rnr_retry;
     qp->rnr_since_ns = 0;
@@ -141,11 +150,7 @@ void answered(DeviceState& s, Qp* qp, const Packet& packet) {
     } else if (syndrome == AETH_ACK && !lost) {
         return;
     }
-    if (lost) {
-        s.report.count(Counter::retries);
-        go_back(qp, missing);
-        return await(s, qp);
-    }
+    if (lost) return ask_again(s, qp, missing);
     if (syndrome == AETH_ACK) return;
     if ((syndrome & 0xe0) == AETH_RNR_NAK) return not_ready(s, qp, psn, syndrome & 0x1f);
     switch (syndrome) {

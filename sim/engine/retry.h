@@ -11,9 +11,10 @@ namespace sim {
 void retire(DeviceState& s, Qp* qp);
 void fail_oldest(DeviceState& s, Qp* qp, uint8_t syndrome, uint8_t vendor);
 
-// retry.cc: all up to `acked` is done; resends from `psn` on; an answer that cannot be (the peer lost something).
+// retry.cc: all up to `acked` is done; resends from `psn` on; the same when a response was seen to be lost.
 void advance(DeviceState& s, Qp* qp, uint32_t acked);
 void go_back(Qp* qp, uint32_t psn);
+void ask_again(DeviceState& s, Qp* qp, uint32_t psn);
 
 // response.cc: the oldest read or atomic whose response is not complete. Null: none.
 Message* oldest_fetch(Qp* qp);

@@ -176,6 +176,8 @@ struct Qp {
     uint32_t cursor_psn = 0;   // its next packet
     uint32_t next_psn = 0;     // of the next message that is fetched
     uint32_t acked_psn = 0;
+    uint32_t asked_again =
+        ~0u;                   // the lost response that was asked for again last: once is enough, then the timer counts
     uint32_t fetches = 0;      // reads and atomics among `sent` whose response is not complete
     uint64_t deadline_ns = 0;  // of the answer; 0: none awaited
     uint64_t first_try_ns = 0, rnr_until_ns = 0, rnr_since_ns = 0;
