@@ -17,6 +17,7 @@ packages="g++ make libibverbs-dev ibverbs-providers libnl-3-200"
 if [ "$purpose" = test ]; then
     modules="$modules, pytest, pytest_timeout, hypothesis"
     packages="$packages ibverbs-utils rdma-core clang"
+    packages="$packages perftest python3-pyverbs python3-scapy ucx-utils"  # other people's programs: tests/conformance
 fi
 
 have_headers() {

@@ -105,7 +105,10 @@ int create(Context& context, Request& request) {
     const auto limits = request.value<ib_uverbs_qp_cap>(UVERBS_ATTR_CREATE_QP_CAP);
     uint32_t service;
     if (!type || !service_of(*type, &service)) return EOPNOTSUPP;
-    if (flags & ~uint32_t{IB_UVERBS_QP_CREATE_SQ_SIG_ALL}) return EOPNOTSUPP;
+    // A NIC without multicast never hears itself.
+    const uint32_t known =
+        IB_UVERBS_QP_CREATE_SQ_SIG_ALL | (type == IB_UVERBS_QPT_UD ? IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK : 0);
+    if (flags & ~known) return EOPNOTSUPP;
     if (request.has(UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE) || request.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN))
         return EOPNOTSUPP;
     if (driver.flags & ~(ignored_flags | MLX5_QP_FLAG_UAR_PAGE_INDEX)) return EOPNOTSUPP;
