@@ -3,6 +3,8 @@
 // they do to objects and remembers how to end each object; judging a command is the firmware's business.
 // Source: Linux, drivers/infiniband/hw/mlx5/devx.c: a command of the wrong kind is EINVAL; a status other than OK
 // comes back in the output together with EREMOTEIO.
+#include "sim/uverbs/devx.h"
+
 #include <errno.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
@@ -70,10 +72,6 @@ static_assert(GDA_BIT_OFFSET(destroy_cq_in, cqn) == GDA_BIT_OFFSET(destroy_qp_in
               "one place for the number of an object");
 constexpr size_t header_bytes = GDA_BYTES_OF(destroy_qp_in);
 
-struct Kind {
-    uint32_t create, destroy;
-    Object::Type stands_for;  // which commands may name it later: those about such an object of verbs
-};
 const Kind kinds[] = {
     {MLX5_CMD_OP_CREATE_MKEY, MLX5_CMD_OP_DESTROY_MKEY, Object::Type::mr},
     {MLX5_CMD_OP_CREATE_CQ, MLX5_CMD_OP_DESTROY_CQ, Object::Type::cq},
@@ -95,20 +93,6 @@ Object::Type subject_of(uint64_t opcode) {
     }
 }
 
-class FirmwareObject : public Object {
-   public:
-    static constexpr Type kind = Type::devx;
-    FirmwareObject(const Kind& what, uint32_t number) : Object(kind), what(what), number(number) {}
-    int destroy() override {
-        SIM_COMMAND_OF(command, destroy_qp, what.destroy);
-        GDA_SET(destroy_qp_in, command.in, qpn, number);
-        const int error = execute(command);
-        return error == ENODEV ? 0 : error;
-    }
-    const Kind& what;
-    const uint32_t number;
-};
-
 class UserUmem : public Object {
    public:
     static constexpr Type kind = Type::umem;
@@ -117,15 +101,18 @@ class UserUmem : public Object {
     Umem umem;
 };
 
+bool run_firmware(const Bytes& in, std::vector<uint8_t>* answer) {
+    Nic nic;
+    return nic && run_command(nic, in.data, in.bytes, answer->data(), answer->size());
+}
+
 // Runs the command between two attributes. 0, EREMOTEIO with the answer in place, or an errno before the firmware.
 int run(Request& request, uint16_t in_id, uint16_t out_id, std::vector<uint8_t>* answer) {
     const Bytes in = request.in(in_id);
     const Room out = request.out(out_id);
     if (in.bytes < header_bytes || out.bytes < GDA_BYTES_OF(destroy_qp_out)) return EINVAL;
-    Nic nic;
-    if (!nic) return ENODEV;
     answer->assign(out.bytes, 0);
-    const bool ok = run_command(nic, in.data, in.bytes, answer->data(), answer->size());
+    const bool ok = run_firmware(in, answer);
     put(out, answer->data(), answer->size());
     return ok ? 0 : EREMOTEIO;
 }
@@ -157,20 +144,48 @@ bool names(const Object& object, uint64_t opcode, uint64_t number) {
     }
 }
 
-int about_object(Context& context, Request& request, uint16_t handle_id, uint16_t in_id, uint16_t out_id,
-                 Category wanted) {
+// 0 when the command in `in_id` is of that category and about the object of that handle.
+int check_subject(Context& context, const Request& request, uint16_t handle_id, uint16_t in_id, Category wanted) {
     uint64_t opcode = 0;
     const Category category = category_of(request, in_id, &opcode);
     if (category != wanted && category != Category::unknown) return EINVAL;
     const Object* object = context.objects.find_any(request.handle(handle_id));
     if (!object) return ENOENT;
-    if (category == wanted && !names(*object, opcode, GDA_GET(destroy_qp_in, request.in(in_id).data, qpn)))
-        return EINVAL;
+    const bool about_it =
+        category == Category::unknown || names(*object, opcode, GDA_GET(destroy_qp_in, request.in(in_id).data, qpn));
+    return about_it ? 0 : EINVAL;
+}
+
+int about_object(Context& context, Request& request, uint16_t handle_id, uint16_t in_id, uint16_t out_id,
+                 Category wanted) {
+    if (int error = check_subject(context, request, handle_id, in_id, wanted)) return error;
     std::vector<uint8_t> answer;
     return run(request, in_id, out_id, &answer);
 }
 
 }  // namespace
+
+int FirmwareObject::destroy() {
+    SIM_COMMAND_OF(command, destroy_qp, what.destroy);
+    GDA_SET(destroy_qp_in, command.in, qpn, number);
+    const int error = execute(command);
+    if (error && error != ENODEV) return error;
+    if (const auto subject = this->subject()) events::unsubscribe(*subject, number);
+    return 0;
+}
+
+std::optional<events::Subject> FirmwareObject::subject() const {
+    switch (what.stands_for) {
+        case Type::cq:
+            return events::Subject::cq;
+        case Type::qp:
+            return events::Subject::qp;
+        case Type::srq:
+            return events::Subject::srq;
+        default:
+            return std::nullopt;
+    }
+}
 
 int other(Context& context, Request& request) {
     if (!context.devx) return EINVAL;
@@ -222,6 +237,27 @@ int query(Context& context, Request& request) {
     if (!context.devx) return EINVAL;
     return about_object(context, request, MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN,
                         MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, Category::query);
+}
+
+// The answer comes as a record {wr_id, output} through a channel. Commands are quick here: it is there at once.
+int query_async(Context& context, Request& request) {
+    if (!context.devx) return EINVAL;
+    const auto channel = files::channel(request.file(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_FD));
+    if (!channel || channel->carries() != Channel::Carries::commands) return EBADF;
+    const auto out_bytes = request.constant(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_OUT_LEN);
+    constexpr size_t most_out = 16384;  // the largest mailbox chain that a program may ask for
+    if (!out_bytes || *out_bytes < GDA_BYTES_OF(destroy_qp_out) || *out_bytes > most_out) return EINVAL;
+    if (int error = check_subject(context, request, MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_HANDLE,
+                                  MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_CMD_IN, Category::query))
+        return error;
+    std::vector<uint8_t> answer(*out_bytes);
+    run_firmware(request.in(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_CMD_IN), &answer);
+    const auto id = request.value<uint64_t>(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_WR_ID);
+    std::vector<uint8_t> record(sizeof id + answer.size());
+    memcpy(record.data(), &id, sizeof id);
+    memcpy(record.data() + sizeof id, answer.data(), answer.size());
+    events::send(*channel, record.data(), record.size());
+    return 0;
 }
 
 int register_umem(Context& context, Request& request) {

@@ -155,6 +155,10 @@ int create(Context&, Request&);
 int destroy(Context&, Request&);
 int modify(Context&, Request&);
 int query(Context&, Request&);
+int query_async(Context&, Request&);
+int command_channel(Context&, Request&);
+int event_channel(Context&, Request&);
+int subscribe(Context&, Request&);
 int register_umem(Context&, Request&);
 int release_umem(Context&, Request&);
 }  // namespace devx

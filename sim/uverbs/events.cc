@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <gda/formats/event.h>
 #include <rdma/ib_user_verbs.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,6 +23,7 @@ namespace {
 struct Tables {
     std::mutex mutex;
     std::map<uint32_t, events::Listener> cqs, qps, srqs;
+    std::map<std::pair<events::Subject, uint32_t>, std::map<uint32_t, std::vector<events::Subscription>>> subscribed;
 };
 Tables& tables() {
     static Tables* instance = new Tables;  // leaked: the engine's thread may outlive static destruction
@@ -76,7 +78,7 @@ uint32_t Channel::withdraw(uint64_t element) {
         else
             kept.push_back(std::move(record));
     };
-    char record[sizeof(ib_uverbs_async_event_desc)];
+    char record[64];  // completion and asynchronous records, and bare cookies
     ssize_t bytes;
     while ((bytes = recv(drain_, record, sizeof record, MSG_DONTWAIT)) > 0)
         sort(std::string(record, static_cast<size_t>(bytes)));
@@ -131,22 +133,102 @@ Reported remove_srq(uint32_t srqn) { return remove(tables().srqs, srqn); }
 
 namespace {
 
-std::map<uint32_t, Listener>& table_of(int event) {
-    switch (static_cast<AsyncEvent>(event)) {
+using namespace gda::prm;
+
+struct Kind {
+    Subject subject;
+    std::map<uint32_t, Listener>& listeners;
+    uint32_t event;  // as the firmware calls it
+};
+
+Kind kind_of(AsyncEvent event) {
+    Tables& t = tables();
+    switch (event) {
         case AsyncEvent::cq_error:
-            return tables().cqs;
+            return {Subject::cq, t.cqs, MLX5_EVENT_TYPE_CQ_ERROR};
         case AsyncEvent::srq_error:
+            return {Subject::srq, t.srqs, MLX5_EVENT_TYPE_SRQ_CATAS_ERROR};
         case AsyncEvent::srq_limit:
-            return tables().srqs;
-        default:
-            return tables().qps;
+            return {Subject::srq, t.srqs, MLX5_EVENT_TYPE_SRQ_RQ_LIMIT};
+        case AsyncEvent::qp_request_error:
+            return {Subject::qp, t.qps, MLX5_EVENT_TYPE_WQ_INVAL_REQ_ERROR};
+        case AsyncEvent::qp_access_error:
+            return {Subject::qp, t.qps, MLX5_EVENT_TYPE_WQ_ACCESS_ERROR};
+        case AsyncEvent::qp_established:
+            return {Subject::qp, t.qps, MLX5_EVENT_TYPE_COMM_EST};
+        case AsyncEvent::qp_last_wqe:
+            return {Subject::qp, t.qps, MLX5_EVENT_TYPE_SRQ_LAST_WQE};
+        case AsyncEvent::qp_fatal:
+            break;
+    }
+    return {Subject::qp, t.qps, MLX5_EVENT_TYPE_WQ_CATAS_ERROR};
+}
+
+// What a DEVX channel carries: the program's cookie, then the event queue entry.
+struct FirmwareRecord {
+    uint64_t cookie;
+    uint8_t entry[GDA_BYTES_OF(eqe)];
+};
+
+void fill_entry(uint8_t* entry, Subject subject, uint32_t number, uint32_t event) {
+    GDA_SET(eqe, entry, event_type, event);
+    uint8_t* data = entry + GDA_BYTE_OFFSET(eqe, event_data);
+    if (event == MLX5_EVENT_TYPE_COMP)
+        GDA_SET(comp_event, data, cq_number, number);
+    else if (subject == Subject::cq)
+        GDA_SET(cq_error, data, cqn, number);
+    else
+        GDA_SET(qp_events, data, qpn_rqn_sqn, number);
+}
+
+// With the tables' lock held.
+void tell_subscribers(Subject subject, uint32_t number, uint32_t event) {
+    auto object = tables().subscribed.find({subject, number});
+    if (object == tables().subscribed.end()) return;
+    auto found = object->second.find(event);
+    if (found == object->second.end()) return;
+    FirmwareRecord record{};
+    fill_entry(record.entry, subject, number, event);
+    for (const Subscription& subscription : found->second) {
+        const auto channel = subscription.channel.lock();
+        if (!channel) continue;
+        if (subscription.eventfd >= 0) {
+            const uint64_t one = 1;
+            (void)!real::write(subscription.eventfd, &one, sizeof one);
+            continue;
+        }
+        record.cookie = subscription.cookie;
+        const bool bare = channel->carries() == Channel::Carries::firmware_without_data;
+        if (bare) channel->withdraw(subscription.cookie);  // one unread record a subscription is enough
+        channel->send(&record, bare ? sizeof record.cookie : sizeof record);
     }
 }
 
 }  // namespace
 
+void subscribe(Subject subject, uint32_t number, uint32_t event, Subscription subscription) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    tables().subscribed[{subject, number}][event].push_back(std::move(subscription));
+}
+
+void unsubscribe(Subject subject, uint32_t number) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    auto object = tables().subscribed.find({subject, number});
+    if (object == tables().subscribed.end()) return;
+    for (const auto& [event, subscriptions] : object->second)
+        for (const Subscription& subscription : subscriptions)
+            if (subscription.eventfd >= 0) real::close(subscription.eventfd);
+    tables().subscribed.erase(object);
+}
+
+void send(Channel& channel, const void* record, size_t bytes) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    channel.send(record, bytes);
+}
+
 void completion(uint32_t cqn) {
     std::lock_guard<std::mutex> guard(tables().mutex);
+    tell_subscribers(Subject::cq, cqn, MLX5_EVENT_TYPE_COMP);
     auto found = tables().cqs.find(cqn);
     if (found == tables().cqs.end() || !found->second.completion) return;
     const ib_uverbs_comp_event_desc record{found->second.user_handle};
@@ -156,9 +238,10 @@ void completion(uint32_t cqn) {
 
 void asynchronous(uint32_t number, int event) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    auto& table = table_of(event);
-    auto found = table.find(number);
-    if (found == table.end() || !found->second.asynchronous) return;
+    const Kind kind = kind_of(static_cast<AsyncEvent>(event));
+    tell_subscribers(kind.subject, number, kind.event);
+    auto found = kind.listeners.find(number);
+    if (found == kind.listeners.end() || !found->second.asynchronous) return;
     ib_uverbs_async_event_desc record{};
     record.element = found->second.user_handle;
     record.event_type = static_cast<uint32_t>(event);  // AsyncEvent has the numbers of enum ib_event_type
@@ -172,6 +255,7 @@ void forget() {
     tables().cqs.clear();
     tables().qps.clear();
     tables().srqs.clear();
+    tables().subscribed.clear();
 }
 
 }  // namespace events

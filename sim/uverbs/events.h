@@ -16,7 +16,7 @@ namespace sim::uverbs {
 // read, so it is a SEQPACKET socket pair.
 class Channel {
    public:
-    enum class Carries { completions, asynchronous };
+    enum class Carries { completions, asynchronous, firmware, firmware_without_data, commands };
     // Null with errno set when no descriptors are left. reader() then belongs to the program.
     static std::shared_ptr<Channel> make(Carries what);
     ~Channel();
@@ -60,6 +60,19 @@ void add_srq(uint32_t srqn, Listener listener);
 Reported remove_cq(uint32_t cqn);
 Reported remove_qp(uint32_t qpn);
 Reported remove_srq(uint32_t srqn);
+
+// DEVX: a program subscribes to events of a firmware object of its own. `event` is an event_type of formats/event.h.
+enum class Subject { cq, qp, srq };
+struct Subscription {
+    std::weak_ptr<Channel> channel;
+    uint64_t cookie = 0;
+    int eventfd = -1;  // our own copy, closed with the subscription; -1: the event goes to the channel
+};
+void subscribe(Subject subject, uint32_t number, uint32_t event, Subscription subscription);
+void unsubscribe(Subject subject, uint32_t number);  // when the object ends
+
+// A record that no event makes: the answer of an asynchronous command.
+void send(Channel& channel, const void* record, size_t bytes);
 
 // From the engine (struct Events of engine/device.h).
 void completion(uint32_t cqn);

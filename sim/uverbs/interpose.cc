@@ -225,7 +225,7 @@ int ioctl(int fd, unsigned long request, void* argument) {
 ssize_t read(int fd, void* data, size_t bytes) {
     if (files::maybe(fd)) {
         const auto channel = files::channel(fd);
-        if (channel && channel->carries() == Channel::Carries::completions) poll::before_read(fd);
+        if (channel && channel->carries() != Channel::Carries::asynchronous) poll::before_read(fd);
     }
     return real::read(fd, data, bytes);
 }
