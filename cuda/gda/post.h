@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One work request into its slot: 16-byte stores built from the declarations of formats/wqe.h. Called by submit.h,
-// between reserve and publish; read by the NIC after the doorbell. Document: docs/one_put.md, step 5. A new operation
+// between reserve and publish; read by the NIC after the doorbell. Document: docs/one_put.md, step 4. A new operation
 // is a struct and its store_request here, and the function that kernels call in put.h, atomic.h
 // or message.h.
 //

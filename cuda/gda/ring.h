@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots of a send queue: reserve, publish, ring the doorbell. Called by put.h; document: docs/one_put.md, steps 4
-// and 6.
+// Slots of a send queue: reserve, publish, ring the doorbell. Called by submit.h; document: docs/one_put.md, steps 3
+// and 5.
 //
 // Who owns what between the counters (64-bit indices of basic blocks; slot = index & (depth - 1)):
 //   [done, ready)      the NIC: published, perhaps rung, perhaps completed

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The three ways to learn of a completion by ticket: test, wait, flush. Called by kernels; document: docs/one_put.md,
-// steps 11 and 12.
+// step 11.
 #pragma once
 
 #include <gda/submit.h>
