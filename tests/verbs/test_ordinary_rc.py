@@ -83,9 +83,7 @@ def pair(context, pd):
     connect(a, b, gid)
     connect(b, a, gid)
     source, target = np.arange(65536, dtype=np.uint8), np.zeros(65536, np.uint8)
-    mrs = [
-        _verbs.ibv_reg_mr(pd, x.__array_interface__["data"][0], x.nbytes, RIGHTS) for x in (source, target)
-    ]
+    mrs = [_verbs.ibv_reg_mr(pd, x.__array_interface__["data"][0], x.nbytes, RIGHTS) for x in (source, target)]
     yield Pair(a, b, source, target, *mrs)
     for thing in (a, b, *cqs, channel, *mrs):
         thing.close()
