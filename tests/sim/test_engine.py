@@ -35,6 +35,7 @@ PROGRAMS = (
     "engine_fetch_test",
     "engine_datagram_test",
     "engine_shared_test",
+    "engine_loss_test",
 )
 SOURCES = [p for room in ("link", "engine", "firmware") for p in sorted((ROOT / "sim" / room).glob("*.cc"))]
 
@@ -61,11 +62,12 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     programs: dict[tuple[str, str], Path] = {}
 
     def engine(flavour: str) -> list[str]:
-        if flavour not in objects:
-            outs = [directory / f"{flavour}-{p.parent.name}-{p.stem}.o" for p in SOURCES]
+        if flavour not in objects:  # the test programs too, while two compilers run
+            sources = [HERE / f"{name}.cc" for name in PROGRAMS] + SOURCES
+            outs = [directory / f"{flavour}-{p.parent.name}-{p.stem}.o" for p in sources]
             with ThreadPoolExecutor(max_workers=2) as pool:
-                list(pool.map(compile_one, SOURCES, outs, [FLAVOURS[flavour]] * len(SOURCES)))
-            objects[flavour] = [str(o) for o in outs]
+                list(pool.map(compile_one, sources, outs, [FLAVOURS[flavour]] * len(sources)))
+            objects[flavour] = [str(o) for o in outs[len(PROGRAMS) :]]
         return objects[flavour]
 
     def make(name: str, flavour: str) -> Path:
@@ -78,7 +80,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
                 inputs = [source]
             else:
                 flags = []
-                inputs = [source, *engine(flavour)]
+                inputs = [*engine(flavour)]
+                made = directory / f"{flavour}-sim-{name}.o"
+                inputs.insert(0, str(made) if made.exists() else source)
             command = [
                 str(COMPILER),
                 *BASE_FLAGS,
