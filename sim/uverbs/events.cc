@@ -12,9 +12,11 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "sim/engine/device.h"
+#include "sim/uverbs/nic.h"
 #include "sim/uverbs/real.h"
 
 namespace sim::uverbs {
@@ -23,6 +25,7 @@ namespace {
 struct Tables {
     std::mutex mutex;
     std::map<uint32_t, events::Listener> cqs, qps, srqs;
+    std::set<Channel*> asynchronous;  // those that are open
     std::map<std::pair<events::Subject, uint32_t>, std::map<uint32_t, std::vector<events::Subscription>>> subscribed;
 };
 Tables& tables() {
@@ -90,6 +93,7 @@ uint32_t Channel::withdraw(uint64_t element) {
 
 void Channel::close() {
     std::lock_guard<std::mutex> guard(tables().mutex);
+    tables().asynchronous.erase(this);
     if (writer_ >= 0) real::close(writer_);
     if (drain_ >= 0) real::close(drain_);
     writer_ = drain_ = -1;
@@ -221,6 +225,29 @@ void unsubscribe(Subject subject, uint32_t number) {
     tables().subscribed.erase(object);
 }
 
+void listen(const std::shared_ptr<Channel>& channel) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    tables().asynchronous.insert(channel.get());
+}
+
+int raise(int event) {
+    // IB_EVENT_*: not in the ABI headers, the numbers of libibverbs' enum ibv_event_type.
+    constexpr int device_fatal = 8, port_active = 9, sm_change = 13, client_reregister = 17, gid_change = 18;
+    const bool of_port =
+        (event >= port_active && event <= sm_change) || event == client_reregister || event == gid_change;
+    if (!of_port && event != device_fatal) return -EINVAL;
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    ib_uverbs_async_event_desc record{};
+    record.element = of_port ? identity::port : 0;
+    record.event_type = static_cast<uint32_t>(event);
+    int told = 0;
+    for (Channel* channel : tables().asynchronous) {
+        channel->send(&record, sizeof record);
+        ++told;
+    }
+    return told;
+}
+
 void send(Channel& channel, const void* record, size_t bytes) {
     std::lock_guard<std::mutex> guard(tables().mutex);
     channel.send(record, bytes);
@@ -256,6 +283,7 @@ void forget() {
     tables().qps.clear();
     tables().srqs.clear();
     tables().subscribed.clear();
+    tables().asynchronous.clear();
 }
 
 }  // namespace events

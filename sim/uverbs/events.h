@@ -71,6 +71,13 @@ struct Subscription {
 void subscribe(Subject subject, uint32_t number, uint32_t event, Subscription subscription);
 void unsubscribe(Subject subject, uint32_t number);  // when the object ends
 
+// The channel hears of events of the device and the port until it is closed.
+void listen(const std::shared_ptr<Channel>& channel);
+
+// An event of the device or of its port (enum ib_event_type), to the asynchronous channel of every context. How many
+// channels heard it, or -EINVAL.
+int raise(int event);
+
 // A record that no event makes: the answer of an asynchronous command.
 void send(Channel& channel, const void* record, size_t bytes);
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "sim/uverbs/context.h"
+#include "sim/uverbs/counters.h"
 #include "sim/uverbs/poll.h"
 #include "sim/uverbs/real.h"
 #include "sim/uverbs/sysfs.h"
@@ -62,6 +63,7 @@ int open(const char* path, int flags, mode_t mode) {
         case Path::device:
             return open_device(flags);
         case Path::tree:
+            counters::refresh(moved);
             return real::open(moved, flags, mode);
         case Path::foreign:
             break;
@@ -75,6 +77,7 @@ int openat(int directory, const char* path, int flags, mode_t mode) {
         case Path::device:
             return open_device(flags);
         case Path::tree:
+            counters::refresh(moved);
             return real::open(moved, flags, mode);
         case Path::foreign:
             break;
@@ -89,7 +92,9 @@ DIR* opendir(const char* path) {
 
 FILE* fopen(const char* path, const char* mode) {
     char moved[sysfs::path_bytes];
-    return real::fopen(sysfs::resolve(path, moved) == Path::tree ? moved : path, mode);
+    if (sysfs::resolve(path, moved) != Path::tree) return real::fopen(path, mode);
+    counters::refresh(moved);
+    return real::fopen(moved, mode);
 }
 
 int stat(const char* path, struct ::stat* out) {

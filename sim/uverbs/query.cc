@@ -153,6 +153,7 @@ int asynchronous_channel(Context& context, Request& request) {
     auto channel = Channel::make(Channel::Carries::asynchronous);
     if (!channel) return errno;
     files::add(channel->reader(), channel);
+    events::listen(channel);
     if (!context.asynchronous) context.asynchronous = channel;
     request.set_handle(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, static_cast<uint32_t>(channel->reader()));
     return 0;

@@ -55,7 +55,7 @@ PERFTEST = [
     "ib_send_bw -n 100 -c UC",
     "ib_write_lat -n 100 -c UC",
     "ib_write_bw -n 100 -c UC",
-    # Many queue pairs, and receives that they share. perftest counts completions as -t each: -n is a multiple of it, else
+    # Many queue pairs, and receives that they share. perftest counts a completion as -t: -n is a multiple of it, else
     # it may believe to be done before it has posted all, and spin for ever.
     "ib_write_bw -n 20 -q 8",
     "ib_read_bw -n 20 -q 8",
