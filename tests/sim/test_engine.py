@@ -22,7 +22,7 @@ COMPILER = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
 BASE_FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fPIC", "-Icuda", "-I."]
 FLAVOURS = {
     "plain": ["-O1"],
-    "address": ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+    "address": ["-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
     "thread": ["-O1", "-g1", "-fsanitize=thread"],
 }
 PROGRAMS = (
