@@ -2886,25 +2886,20 @@ cdef int check_handles(SendWR wr) except -1:
     return 0
 
 
-def ibv_post_send(QP qp not None, SendWR wr=None, *, int opcode=-1, sg_list=(), uint64_t wr_id=0,
-                  unsigned int send_flags=0, uint64_t remote_addr=0, uint32_t rkey=0, uint32_t imm_data=0,
-                  uint64_t compare_add=0, uint64_t swap=0, AH ah=None, uint32_t remote_qpn=0, uint32_t remote_qkey=0):
-    """Post a prepared request with those chained to it, or one made of the keywords. Holds the GIL: too short.
+def ibv_post_send(QP qp not None, SendWR wr not None):
+    """Post a prepared request with those chained to it. Holds the GIL: too short to give it up.
 
     When the library refuses one of a chain, those before it were posted; the message says how many.
     """
-    cdef ibv_qp *pointer = qp.idle()
     cdef ibv_send_wr *bad = NULL
     cdef int rc
-    if wr is None:
-        wr = SendWR(opcode=opcode, sg_list=sg_list, wr_id=wr_id, send_flags=send_flags, remote_addr=remote_addr,
-                    rkey=rkey, imm_data=imm_data, compare_add=compare_add, swap=swap, ah=ah, remote_qpn=remote_qpn,
-                    remote_qkey=remote_qkey)
-    elif wr.handle is not None or wr.following is not None:
+    if qp.pointer == NULL or qp.building:
+        qp.idle()  # says which
+    if wr.handle is not None or wr.following is not None:
         check_handles(wr)
-    rc = c_ibv_post_send(pointer, &wr.wr, &bad)
+    rc = c_ibv_post_send(qp.pointer, &wr.wr, &bad)
     if rc:
-        raise send_failure(errno_of(rc), pointer, wr, bad)
+        raise send_failure(errno_of(rc), qp.pointer, wr, bad)
 
 
 cdef object send_failure(int error, ibv_qp *pointer, SendWR wr, ibv_send_wr *bad):
@@ -2925,26 +2920,20 @@ cdef object recv_failure(int error, call, RecvWR wr, ibv_recv_wr *bad):
                    (f" after {posted} posted" if posted else ""))
 
 
-def ibv_post_recv(QP qp not None, RecvWR wr=None, *, sg_list=(), uint64_t wr_id=0):
-    """Post a prepared receive with those chained to it, or one made of the keywords."""
+def ibv_post_recv(QP qp not None, RecvWR wr not None):
+    """Post a prepared receive with those chained to it."""
     cdef ibv_qp *pointer = qp.get()
     cdef ibv_recv_wr *bad = NULL
-    cdef int rc
-    if wr is None:
-        wr = RecvWR(sg_list=sg_list, wr_id=wr_id)
-    rc = c_ibv_post_recv(pointer, &wr.wr, &bad)
+    cdef int rc = c_ibv_post_recv(pointer, &wr.wr, &bad)
     if rc:
         raise recv_failure(errno_of(rc), f"ibv_post_recv(qp_num=0x{pointer.qp_num:x}, ", wr, bad)
 
 
-def ibv_post_srq_recv(SRQ srq not None, RecvWR wr=None, *, sg_list=(), uint64_t wr_id=0):
-    """Post a prepared receive with those chained to it, or one made of the keywords, to a shared receive queue."""
+def ibv_post_srq_recv(SRQ srq not None, RecvWR wr not None):
+    """Post a prepared receive with those chained to it to a shared receive queue."""
     cdef ibv_srq *pointer = srq.get()
     cdef ibv_recv_wr *bad = NULL
-    cdef int rc
-    if wr is None:
-        wr = RecvWR(sg_list=sg_list, wr_id=wr_id)
-    rc = c_ibv_post_srq_recv(pointer, &wr.wr, &bad)
+    cdef int rc = c_ibv_post_srq_recv(pointer, &wr.wr, &bad)
     if rc:
         raise recv_failure(errno_of(rc), "ibv_post_srq_recv(", wr, bad)
 

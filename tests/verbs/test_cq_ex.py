@@ -45,9 +45,11 @@ def rc(context, pd, cqs) -> Iterator[Pair]:
 
 def write(pair: Pair, wr_id: int, bytes: int = 8) -> None:
     _verbs.ibv_post_send(
-        pair.a, opcode=_verbs.IBV_WR_RDMA_WRITE, sg_list=pair.piece(bytes), wr_id=wr_id, send_flags=SIGNALED,
-        **pair.there(),
-    )  # fmt: skip
+        pair.a,
+        _verbs.SendWR(
+            opcode=_verbs.IBV_WR_RDMA_WRITE, sg_list=pair.piece(bytes), wr_id=wr_id, send_flags=SIGNALED, **pair.there()
+        ),
+    )
 
 
 def test_completions_are_read_in_place(rc, software):
@@ -77,9 +79,12 @@ def test_completions_are_read_in_place(rc, software):
 
 
 def test_receive_fields(rc, software):
-    _verbs.ibv_post_recv(rc.b, sg_list=rc.landing(100), wr_id=3)
+    _verbs.ibv_post_recv(rc.b, _verbs.RecvWR(sg_list=rc.landing(100), wr_id=3))
     _verbs.ibv_post_send(
-        rc.a, opcode=_verbs.IBV_WR_SEND_WITH_IMM, sg_list=rc.piece(70), send_flags=SIGNALED, imm_data=0x01020304
+        rc.a,
+        _verbs.SendWR(
+            opcode=_verbs.IBV_WR_SEND_WITH_IMM, sg_list=rc.piece(70), send_flags=SIGNALED, imm_data=0x01020304
+        ),
     )
     cq = rc.b.recv_cq
     until(lambda: _verbs.ibv_start_poll(cq), software)

@@ -43,13 +43,14 @@ def pair(context, pd, cqs):
 
 def send(pair, flags: int = 0) -> None:
     _verbs.ibv_post_send(
-        pair.a, opcode=_verbs.IBV_WR_SEND, sg_list=pair.piece(8), send_flags=flags | _verbs.IBV_SEND_SIGNALED
+        pair.a,
+        _verbs.SendWR(opcode=_verbs.IBV_WR_SEND, sg_list=pair.piece(8), send_flags=flags | _verbs.IBV_SEND_SIGNALED),
     )
 
 
 def test_unacknowledged_events_hold_the_queue(pair, cqs, channel, software):
     _verbs.ibv_req_notify_cq(cqs[0])
-    _verbs.ibv_post_recv(pair.b, sg_list=pair.landing(64))
+    _verbs.ibv_post_recv(pair.b, _verbs.RecvWR(sg_list=pair.landing(64)))
     send(pair)
     assert readable(channel.fd), software.report()
     assert _verbs.ibv_get_cq_event(channel) is cqs[0] and cqs[0].unacknowledged == 1
@@ -68,7 +69,7 @@ def test_unacknowledged_events_hold_the_queue(pair, cqs, channel, software):
 def test_solicited_only(pair, cqs, channel, software):
     _verbs.ibv_req_notify_cq(cqs[1], True)
     for _ in range(2):
-        _verbs.ibv_post_recv(pair.b, sg_list=pair.landing(64))
+        _verbs.ibv_post_recv(pair.b, _verbs.RecvWR(sg_list=pair.landing(64)))
     send(pair)
     poll(cqs[0], software)
     poll(cqs[1], software)
@@ -84,7 +85,7 @@ def test_shared_receive_queue_limit(context, pd, cqs, software):
     srq = _verbs.ibv_create_srq(pd, 16)
     pair = make_pair(context, pd, _verbs.IBV_QPT_RC, cqs, srq=srq)
     for _ in range(3):
-        _verbs.ibv_post_srq_recv(srq, sg_list=pair.landing(64))
+        _verbs.ibv_post_srq_recv(srq, _verbs.RecvWR(sg_list=pair.landing(64)))
     _verbs.ibv_modify_srq(srq, _verbs.IBV_SRQ_LIMIT, srq_limit=2)
     for _ in range(2):
         send(pair)
@@ -106,7 +107,7 @@ def test_a_forgotten_event_is_acknowledged_by_the_collector(context, pd, cqs, so
     srq = _verbs.ibv_create_srq(pd, 16)
     pair = make_pair(context, pd, _verbs.IBV_QPT_RC, cqs, srq=srq)
     pair.close()
-    _verbs.ibv_post_srq_recv(srq)
+    _verbs.ibv_post_srq_recv(srq, _verbs.RecvWR())
     _verbs.ibv_modify_srq(srq, _verbs.IBV_SRQ_LIMIT, srq_limit=4)  # one receive: below it at once
     assert readable(context.async_fd), software.report()
     assert _verbs.ibv_get_async_event(context).element is srq

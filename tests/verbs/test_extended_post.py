@@ -73,7 +73,7 @@ def test_gathered_and_inline_writes_in_one_batch(rc, software):
 
 def test_sends_and_write_with_immediate(rc, software):
     for i in range(3):
-        _verbs.ibv_post_recv(rc.b, sg_list=rc.landing(100, 100 * i), wr_id=i)
+        _verbs.ibv_post_recv(rc.b, _verbs.RecvWR(sg_list=rc.landing(100, 100 * i), wr_id=i))
     begin(rc.a)
     _verbs.ibv_wr_send(rc.a)
     _verbs.ibv_wr_set_sge(rc.a, rc.source_mr.lkey, rc.source_mr.addr, 10)
@@ -114,7 +114,7 @@ def test_read_and_atomics(rc, software):
 
 def test_datagram(context, pd, cqs, software):
     ud = make_pair(context, pd, _verbs.IBV_QPT_UD, cqs, extended=True)
-    _verbs.ibv_post_recv(ud.b, sg_list=ud.landing(100))
+    _verbs.ibv_post_recv(ud.b, _verbs.RecvWR(sg_list=ud.landing(100)))
     with _verbs.ibv_create_ah(pd, port_num=1, dgid=ud.gid, sgid_index=1) as ah:
         begin(ud.a)
         _verbs.ibv_wr_send(ud.a)
@@ -171,7 +171,7 @@ def test_calls_out_of_order_are_refused(rc):
     with pytest.raises(VerbsError, match="complete or ibv_wr_abort first"):
         _verbs.ibv_wr_start(rc.a)  # would wait for its own lock
     with pytest.raises(VerbsError, match="complete or ibv_wr_abort first"):
-        _verbs.ibv_post_send(rc.a, opcode=_verbs.IBV_WR_SEND)
+        _verbs.ibv_post_send(rc.a, _verbs.SendWR(opcode=_verbs.IBV_WR_SEND))
     rc.a.close()  # aborts
     with pytest.raises(ClosedError):
         _verbs.ibv_wr_start(rc.a)

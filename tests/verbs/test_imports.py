@@ -46,9 +46,15 @@ def test_imported_memory_carries_data(context, pd, software):
         cqs = [_verbs.ibv_create_cq(other, 8) for _ in range(2)]
         pair = make_pair(other, shared, _verbs.IBV_QPT_RC, cqs)
         _verbs.ibv_post_send(
-            pair.a, opcode=_verbs.IBV_WR_RDMA_WRITE, sg_list=pair.piece(100), send_flags=_verbs.IBV_SEND_SIGNALED,
-            remote_addr=address_of(data), rkey=region.rkey,
-        )  # fmt: skip
+            pair.a,
+            _verbs.SendWR(
+                opcode=_verbs.IBV_WR_RDMA_WRITE,
+                sg_list=pair.piece(100),
+                send_flags=_verbs.IBV_SEND_SIGNALED,
+                remote_addr=address_of(data),
+                rkey=region.rkey,
+            ),
+        )
         assert poll(cqs[0], software)[0].status == _verbs.IBV_WC_SUCCESS
         assert np.array_equal(data[:100], pair.source[:100])
         pair.close()
@@ -82,9 +88,11 @@ def test_borrowed_objects_free_nothing(context, pd, software):
     assert qp.borrowed and qp.qp_num == pair.a.qp_num and qp.cap["max_send_wr"] >= 16
     assert qp.pd.borrowed and qp.pd.handle == pd.handle and qp.pd.context.cmd_fd == context.cmd_fd
     _verbs.ibv_post_send(
-        qp, opcode=_verbs.IBV_WR_RDMA_WRITE, sg_list=pair.piece(10), send_flags=_verbs.IBV_SEND_SIGNALED,
-        **pair.there(),
-    )  # fmt: skip
+        qp,
+        _verbs.SendWR(
+            opcode=_verbs.IBV_WR_RDMA_WRITE, sg_list=pair.piece(10), send_flags=_verbs.IBV_SEND_SIGNALED, **pair.there()
+        ),
+    )
     assert poll(qp.send_cq, software)[0].status == _verbs.IBV_WC_SUCCESS
     qp.close()
     with pytest.raises(ClosedError):
@@ -131,9 +139,15 @@ def pair(context, pd):
 
 def write_to(pair: Pair, mr: _verbs.MR, software) -> int:
     _verbs.ibv_post_send(
-        pair.a, opcode=_verbs.IBV_WR_RDMA_WRITE, sg_list=pair.piece(50), send_flags=_verbs.IBV_SEND_SIGNALED,
-        remote_addr=mr.addr, rkey=mr.rkey,
-    )  # fmt: skip
+        pair.a,
+        _verbs.SendWR(
+            opcode=_verbs.IBV_WR_RDMA_WRITE,
+            sg_list=pair.piece(50),
+            send_flags=_verbs.IBV_SEND_SIGNALED,
+            remote_addr=mr.addr,
+            rkey=mr.rkey,
+        ),
+    )
     return poll(pair.a.send_cq, software)[0].status
 
 

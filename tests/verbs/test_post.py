@@ -240,14 +240,14 @@ def test_shared_receive_queue_is_modified_and_queried(pd):
     with _verbs.ibv_create_srq_ex(pd, 20, srq_type=_verbs.IBV_SRQT_BASIC) as srq:
         assert _verbs.ibv_query_srq(srq)["srq_limit"] == 0
         for _ in range(8):  # fewer than the limit would make the event at once
-            _verbs.ibv_post_srq_recv(srq)
+            _verbs.ibv_post_srq_recv(srq, RecvWR())
         _verbs.ibv_modify_srq(srq, _verbs.IBV_SRQ_LIMIT, srq_limit=4)
         now = _verbs.ibv_query_srq(srq)
         assert now["srq_limit"] == 4 and now["max_wr"] >= srq.attr["max_wr"] >= 20
         ring = _verbs.mlx5dv_init_obj_srq(srq)
         assert ring.buf and ring.dbrec and ring.srqn == _verbs.ibv_get_srq_num(srq) and ring.stride >= 32
         with pytest.raises(VerbsError, match=r"ibv_post_srq_recv\(wr_id=5, num_sge=30\)"):
-            _verbs.ibv_post_srq_recv(srq, sg_list=[(0, 1, 0)] * 30, wr_id=5)
+            _verbs.ibv_post_srq_recv(srq, RecvWR(sg_list=[(0, 1, 0)] * 30, wr_id=5))
     with pytest.raises(ClosedError):
         _verbs.ibv_query_srq(srq)
     with pytest.raises(VerbsError, match=r"ibv_create_srq\(max_wr=1073741824") as caught:
