@@ -13,6 +13,7 @@
 
 #include "sim/uverbs/context.h"
 #include "sim/uverbs/dispatch.h"
+#include "sim/uverbs/dmabuf.h"
 #include "sim/uverbs/mapping.h"
 #include "sim/uverbs/nic.h"
 #include "sim/uverbs/objects.h"
@@ -98,6 +99,7 @@ class UserUmem : public Object {
     static constexpr Type kind = Type::umem;
     UserUmem() : Object(kind) {}
     int destroy() override { return umem.release(); }
+    std::unique_ptr<DmaBuf> mapping;  // before the umem, so that it ends after it
     Umem umem;
 };
 
@@ -262,15 +264,20 @@ int query_async(Context& context, Request& request) {
 
 int register_umem(Context& context, Request& request) {
     if (!context.devx) return EINVAL;
-    if (request.has(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD)) return EOPNOTSUPP;  // see mr.cc
     const auto access = request.value<uint32_t>(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS);
     constexpr uint32_t remote_changes = IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
     if ((access & remote_changes) && !(access & IB_UVERBS_ACCESS_LOCAL_WRITE)) return EINVAL;
-    const auto address = request.value<uint64_t>(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR);
+    auto address = request.value<uint64_t>(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR);
     const auto bytes = request.value<uint64_t>(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN);
     if (!bytes || address + bytes < address) return EINVAL;
-    if (int error = check_mapped(address, bytes, access & IB_UVERBS_ACCESS_LOCAL_WRITE)) return error;
     auto umem = std::make_unique<UserUmem>();
+    const bool writable = access & IB_UVERBS_ACCESS_LOCAL_WRITE;
+    if (request.has(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD)) {  // the address is then a place in the buffer
+        const int fd = request.file(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD);
+        if (int error = DmaBuf::map(fd, address, bytes, writable, &umem->mapping)) return error;
+        address = umem->mapping->address();
+    }
+    if (int error = check_mapped(address, bytes, writable)) return error;
     if (int error = umem->umem.reserve(address, bytes)) return error;
     request.answer(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, umem->umem.id());
     request.set_handle(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE, context.objects.add(std::move(umem)));

@@ -10,6 +10,7 @@
 
 #include "sim/uverbs/context.h"
 #include "sim/uverbs/dispatch.h"
+#include "sim/uverbs/dmabuf.h"
 #include "sim/uverbs/mapping.h"
 #include "sim/uverbs/nic.h"
 #include "sim/uverbs/objects.h"
@@ -129,6 +130,7 @@ class Mr : public Object {
     static constexpr Type kind = Type::mr;
     Mr() : Object(kind) {}
     int destroy() override { return key->release(); }
+    std::unique_ptr<DmaBuf> mapping;  // before the key, so that it ends after it
     std::unique_ptr<Key> key = std::make_unique<Key>();
     Range range;
     uint32_t access = 0;
@@ -195,11 +197,26 @@ int deregister(Context& context, const WriteCommand& command) {
     return mr ? context.objects.destroy(mr) : EINVAL;
 }
 
-// Importing a dma-buf needs its exporter's help to reach the memory, which a process does not have. Programs probe
-// with descriptor -1 and then register by address.
 int register_dmabuf(Context& context, Request& request) {
-    if (!context.objects.find<Pd>(request.handle(UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE))) return ENOENT;
-    return request.value<int32_t>(UVERBS_ATTR_REG_DMABUF_MR_FD) < 0 ? EBADF : EOPNOTSUPP;
+    auto* pd = context.objects.find<Pd>(request.handle(UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE));
+    if (!pd) return ENOENT;
+    const auto offset = request.value<uint64_t>(UVERBS_ATTR_REG_DMABUF_MR_OFFSET);
+    const auto iova = request.value<uint64_t>(UVERBS_ATTR_REG_DMABUF_MR_IOVA);
+    const auto bytes = request.value<uint64_t>(UVERBS_ATTR_REG_DMABUF_MR_LENGTH);
+    const auto access = request.value<uint32_t>(UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS);
+    if ((offset & page_mask) != (iova & page_mask)) return EINVAL;
+    if (int error = check_access(access)) return error;
+    auto mr = std::make_unique<Mr>();
+    if (int error = DmaBuf::map(request.value<int32_t>(UVERBS_ATTR_REG_DMABUF_MR_FD), offset, bytes,
+                                access & IB_UVERBS_ACCESS_LOCAL_WRITE, &mr->mapping))
+        return error;
+    mr->range = {mr->mapping->address(), bytes, iova};
+    mr->access = access;
+    if (int error = mr->key->make(mr->range, pd->pdn, access)) return error;
+    request.answer(UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, mr->key->key());
+    request.answer(UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, mr->key->key());
+    request.set_handle(UVERBS_ATTR_REG_DMABUF_MR_HANDLE, context.objects.add(std::move(mr), {pd}));
+    return 0;
 }
 
 int query(Context& context, Request& request) {

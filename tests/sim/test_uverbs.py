@@ -203,7 +203,8 @@ def test_check(run: Run, compiled: Callable[[str], Path], preload: list[str], ch
 
 @pytest.mark.parametrize(
     "check",
-    ["shared_receives", "limit_event", "transitions", "limits", "exhaustion", "port_events", "counter_files"],
+    ["shared_receives", "limit_event", "transitions", "limits", "exhaustion", "port_events", "counter_files",
+     "dma_buffers"],
 )
 def test_services(run: Run, compiled: Callable[[str], Path], check: str) -> None:
     done = run(compiled("uverbs_services.c"), check)

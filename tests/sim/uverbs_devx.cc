@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -282,6 +283,28 @@ void check_verbs_query_by_command(const Setup& s) {
     EXPECT(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
 }
 
+// Memory by file descriptor; a memfd plays a dma-buf. The address is a place in it.
+void check_umem_of_a_file(const Setup& s) {
+    const int fd = memfd_create("buffer", MFD_CLOEXEC);
+    EXPECT(fd >= 0 && ftruncate(fd, 16384) == 0);
+    mlx5dv_devx_umem_in in = {};
+    in.addr = reinterpret_cast<void*>(4096);
+    in.size = 8192;
+    in.access = IBV_ACCESS_LOCAL_WRITE;
+    in.pgsz_bitmap = 4096;
+    in.comp_mask = MLX5DV_UMEM_MASK_DMABUF;
+    in.dmabuf_fd = fd;
+    mlx5dv_devx_umem* umem = mlx5dv_devx_umem_reg_ex(s.context, &in);
+    EXPECT(umem && umem->umem_id != s.umem->umem_id);
+    EXPECT(mlx5dv_devx_umem_dereg(umem) == 0);
+    in.size = 16384;  // past its end
+    errno = 0;
+    EXPECT(!mlx5dv_devx_umem_reg_ex(s.context, &in) && errno == EINVAL);
+    close(fd);
+    errno = 0;
+    EXPECT(!mlx5dv_devx_umem_reg_ex(s.context, &in) && errno == EBADF);
+}
+
 void arm(const Setup& s, uint32_t cqn, uint32_t consumer_index) {
     uint8_t record[record_bytes] = {}, doorbell[8] = {};
     GDA_SET(cq_doorbell_record, record, armed_index, consumer_index);
@@ -381,6 +404,7 @@ int main() {
     check_verbs_query_by_command(s);
     check_event_channels(s, cq, qp, cqn, qpn);
     check_asynchronous_command(s, qp, qpn);
+    check_umem_of_a_file(s);
     EXPECT(mlx5dv_devx_obj_destroy(qp) == 0 && mlx5dv_devx_obj_destroy(cq) == 0);
     EXPECT(mlx5dv_devx_umem_dereg(s.umem) == 0 && ibv_dereg_mr(s.mr) == 0);
     mlx5dv_devx_free_uar(s.uar);

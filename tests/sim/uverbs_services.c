@@ -5,12 +5,14 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define EXPECT(condition)                                                                                           \
@@ -242,6 +244,50 @@ static void port_events(void) {
     EXPECT(raise(IBV_EVENT_GID_CHANGE) == 1);
 }
 
+// A memfd plays a dma-buf: the region lies where the buffer lies, not where the program happens to have mapped it.
+static void dma_buffers(void) {
+    const size_t bytes = 1 << 20, offset = 0x12200, length = 0x8000, page = 4096;
+    const int fd = memfd_create("buffer", MFD_CLOEXEC);
+    EXPECT(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+    unsigned char* view = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    EXPECT(view != MAP_FAILED);
+    const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+    const uint64_t iova = 0x700000000200;
+    struct ibv_mr* target = ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+    EXPECT(target && target->length == length);
+    static unsigned char source[0x8000];
+    memset(source, 0xa5, sizeof source);
+    struct ibv_mr* mr = ibv_reg_mr(pd, source, sizeof source, 0);
+    struct ibv_qp* qp = create(IBV_QPT_RC, NULL);
+    EXPECT(mr && qp && move(qp, IBV_QPS_INIT, RC_INIT) == 0 && move(qp, IBV_QPS_RTR, RC_RTR) == 0 &&
+           move(qp, IBV_QPS_RTS, RC_RTS) == 0);
+    struct ibv_sge sge = {(uintptr_t)source, length, mr->lkey};
+    struct ibv_send_wr send = {.sg_list = &sge,
+                               .num_sge = 1,
+                               .opcode = IBV_WR_RDMA_WRITE,
+                               .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
+    send.wr.rdma.remote_addr = iova;
+    send.wr.rdma.rkey = target->rkey;
+    EXPECT(ibv_post_send(qp, &send, &bad) == 0);
+    struct ibv_wc wc;
+    int got;
+    while ((got = ibv_poll_cq(cq, 1, &wc)) == 0) continue;
+    EXPECT(got == 1 && wc.status == IBV_WC_SUCCESS);
+    for (size_t i = 0; i < bytes; ++i) EXPECT(view[i] == (i >= offset && i < offset + length ? 0xa5 : 0));
+    EXPECT(ibv_destroy_qp(qp) == 0 && ibv_dereg_mr(mr) == 0);
+    // Refused: another place in the page, past the end, no descriptor, no buffer.
+    EXPECT_ERRNO(!ibv_reg_dmabuf_mr(pd, offset, length, 0, fd, access), EINVAL);
+    EXPECT_ERRNO(!ibv_reg_dmabuf_mr(pd, 0, bytes + 1, 0, fd, access), EINVAL);
+    EXPECT_ERRNO(!ibv_reg_dmabuf_mr(pd, 0, page, 0, -1, access), EBADF);
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    EXPECT_ERRNO(!ibv_reg_dmabuf_mr(pd, 0, page, 0, null, access), EINVAL);
+    close(null);
+    close(fd);
+    EXPECT(ibv_dereg_mr(target) == 0);  // the region kept the buffer
+    munmap(view, bytes);
+}
+
 static unsigned long long file_value(const char* name) {
     char path[256];
     snprintf(path, sizeof path, "/sys/class/infiniband/mlx5_0/ports/1/%s", name);
@@ -288,7 +334,7 @@ int main(int count, char** arguments) {
     } checks[] = {{"shared_receives", shared_receives}, {"limit_event", limit_event},
                   {"transitions", transitions},         {"limits", limits},
                   {"exhaustion", exhaustion},           {"port_events", port_events},
-                  {"counter_files", counter_files}};
+                  {"counter_files", counter_files},     {"dma_buffers", dma_buffers}};
     for (size_t i = 0; count == 2 && i < sizeof checks / sizeof *checks; ++i) {
         if (strcmp(checks[i].name, arguments[1]) != 0) continue;
         set_up();
