@@ -23,7 +23,7 @@ def ask(program: str) -> str:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory) -> Path:
-    """A directory from which the system's Python imports gda: the tree itself, or one with _verbs built for it."""
+    """A directory from which the system's Python imports gda: the tree itself, or one with the leaves built for it."""
     if not Path(PYTHON).exists() or not ask("import pyverbs.qp; print(1)"):
         pytest.skip(f"not run: {PYTHON} has no pyverbs (apt-get install python3-pyverbs)")
     if not ask("import numpy; print(1)"):
@@ -39,15 +39,17 @@ def tree(tmp_path_factory) -> Path:
     for entry in (ROOT / "gda").iterdir():
         if entry.suffix != ".so":
             (tree / "gda" / entry.name).symlink_to(entry)
-    subprocess.run(
-        [sys.executable, "-m", "cython", "-3", str(ROOT / "gda/_verbs.pyx"), "-o", str(tree / "_verbs.c")],
-        check=True, cwd=ROOT, timeout=170,
-    )  # fmt: skip
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-O2", "-w", f"-I{include}", str(tree / "_verbs.c"),
-         "-o", str(tree / "gda" / f"_verbs{suffix}"), "-libverbs", "-lmlx5"],
-        check=True, timeout=170,
-    )  # fmt: skip
+    for leaf, libraries in (("_verbs", ["-libverbs", "-lmlx5"]), ("_cuda", ["-ldl"])):
+        c_file = tree / f"{leaf}.c"
+        subprocess.run(
+            [sys.executable, "-m", "cython", "-3", str(ROOT / "gda" / f"{leaf}.pyx"), "-o", str(c_file)],
+            check=True, cwd=ROOT, timeout=170,
+        )  # fmt: skip
+        target = tree / "gda" / f"{leaf}{suffix}"
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-O2", "-w", f"-I{include}", str(c_file), "-o", str(target), *libraries],
+            check=True, timeout=170,
+        )  # fmt: skip
     return tree
 
 
