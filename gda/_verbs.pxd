@@ -579,6 +579,10 @@ cdef extern from *:
         uint64_t length
         uint64_t comp_mask
         uint64_t remote_va
+    struct mlx5dv_devx_cmd_comp:
+        int fd
+    struct mlx5dv_devx_async_cmd_hdr:
+        uint64_t wr_id
     struct mlx5dv_devx_event_channel:
         int fd
     struct mlx5dv_devx_async_event_hdr:
@@ -640,6 +644,13 @@ cdef extern from *:
         ibv_srq *srq, const void *command, size_t inlen, void *out, size_t outlen) nogil
     int c_mlx5dv_devx_srq_modify "mlx5dv_devx_srq_modify"(
         ibv_srq *srq, const void *command, size_t inlen, void *out, size_t outlen) nogil
+    mlx5dv_devx_cmd_comp *c_mlx5dv_devx_create_cmd_comp "mlx5dv_devx_create_cmd_comp"(ibv_context *context) nogil
+    void c_mlx5dv_devx_destroy_cmd_comp "mlx5dv_devx_destroy_cmd_comp"(mlx5dv_devx_cmd_comp *channel) nogil
+    int c_mlx5dv_devx_obj_query_async "mlx5dv_devx_obj_query_async"(
+        mlx5dv_devx_obj *obj, const void *command, size_t inlen, size_t outlen, uint64_t wr_id,
+        mlx5dv_devx_cmd_comp *channel) nogil
+    int c_mlx5dv_devx_get_async_cmd_comp "mlx5dv_devx_get_async_cmd_comp"(
+        mlx5dv_devx_cmd_comp *channel, mlx5dv_devx_async_cmd_hdr *answer, size_t length) nogil
     mlx5dv_devx_event_channel *c_mlx5dv_devx_create_event_channel "mlx5dv_devx_create_event_channel"(
         ibv_context *context, int flags) nogil
     void c_mlx5dv_devx_destroy_event_channel "mlx5dv_devx_destroy_event_channel"(
@@ -791,6 +802,11 @@ cdef class DevxObj(Object):
     cdef readonly Context context
     cdef readonly bytes output
     cdef mlx5dv_devx_obj *get(self) except NULL
+
+cdef class CmdComp(Object):
+    cdef mlx5dv_devx_cmd_comp *pointer
+    cdef readonly Context context
+    cdef mlx5dv_devx_cmd_comp *get(self) except NULL
 
 cdef class EventChannel(Object):
     cdef mlx5dv_devx_event_channel *pointer

@@ -401,6 +401,13 @@ class DevxEvent(NamedTuple):
     data: bytes
 
 
+class DevxAnswer(NamedTuple):
+    """What mlx5dv_devx_get_async_cmd_comp read: the wr_id of the query and the command's output."""
+
+    wr_id: int
+    output: bytes
+
+
 class WC(NamedTuple):
     """struct ibv_wc. imm_data is in host byte order."""
 
@@ -3284,6 +3291,96 @@ def mlx5dv_devx_srq_query(SRQ srq not None, bytes command not None, size_t outle
 def mlx5dv_devx_srq_modify(SRQ srq not None, bytes command not None, size_t outlen):
     """Run a command that changes a shared receive queue of verbs; its output."""
     return devx_on(SRQ_MODIFY, srq.get(), "mlx5dv_devx_srq_modify", command, outlen)
+
+
+def mlx5dv_devx_create_cmd_comp(Context context not None):
+    """Create a channel for the answers of queries that are not waited for."""
+    cdef ibv_context *parent = context.get()
+    cdef mlx5dv_devx_cmd_comp *pointer
+    cdef int error
+    with nogil:
+        pointer = c_mlx5dv_devx_create_cmd_comp(parent)
+        error = errno
+    if pointer == NULL:
+        raise failure(error, f"mlx5dv_devx_create_cmd_comp({context.name})")
+    cdef CmdComp channel = CmdComp.__new__(CmdComp)
+    channel.pointer = pointer
+    channel.context = context
+    context.children += 1
+    return channel
+
+
+@cython.no_gc
+cdef class CmdComp(Object):
+    """struct mlx5dv_devx_cmd_comp: a descriptor that becomes readable when a query was answered."""
+
+    cdef mlx5dv_devx_cmd_comp *get(self) except NULL:
+        if self.pointer == NULL:
+            raise closed("channel of command answers")
+        return self.pointer
+
+    @property
+    def fd(self):
+        return self.get().fd
+
+    @property
+    def closed(self):
+        return self.pointer == NULL
+
+    def close(self):
+        """mlx5dv_devx_destroy_cmd_comp."""
+        cdef mlx5dv_devx_cmd_comp *pointer = self.pointer
+        if pointer == NULL:
+            return
+        self.pointer = NULL
+        with nogil:
+            c_mlx5dv_devx_destroy_cmd_comp(pointer)
+        self.context.children -= 1
+
+    def __dealloc__(self):
+        if self.pointer != NULL and self.process == getpid():
+            c_mlx5dv_devx_destroy_cmd_comp(self.pointer)
+            self.context.children -= 1
+
+
+def mlx5dv_devx_obj_query_async(DevxObj obj not None, bytes command not None, size_t outlen, uint64_t wr_id,
+                                CmdComp channel not None):
+    """Run a query command on an object without waiting; its answer comes to the channel."""
+    cdef mlx5dv_devx_obj *pointer = obj.get()
+    cdef mlx5dv_devx_cmd_comp *answers = channel.get()
+    cdef const char *c_command = PyBytes_AS_STRING(command)
+    cdef size_t inlen = len(command)
+    cdef int rc
+    with nogil:
+        rc = c_mlx5dv_devx_obj_query_async(pointer, c_command, inlen, outlen, wr_id, answers)
+    if rc:
+        raise failure(errno_of(rc), f"mlx5dv_devx_obj_query_async({inlen} bytes, wr_id={wr_id})")
+
+
+def mlx5dv_devx_get_async_cmd_comp(CmdComp channel not None, size_t outlen):
+    """Wait for an answer: DevxAnswer, with the `outlen` bytes that its query asked for.
+
+    EAGAIN at once if the descriptor was made non-blocking and there is none; ENOSPC if the answer is longer.
+    """
+    cdef mlx5dv_devx_cmd_comp *pointer = channel.get()
+    cdef size_t room = sizeof(mlx5dv_devx_async_cmd_hdr) + outlen
+    cdef mlx5dv_devx_async_cmd_hdr *answer = <mlx5dv_devx_async_cmd_hdr *>calloc(1, room)
+    cdef int rc
+    if answer == NULL:
+        raise MemoryError(f"an answer of {room} bytes")
+    try:
+        while True:
+            with nogil:
+                rc = c_mlx5dv_devx_get_async_cmd_comp(pointer, answer, room)
+            if rc == 0:
+                return DevxAnswer(answer.wr_id, PyBytes_FromStringAndSize(
+                    <char *>answer + sizeof(mlx5dv_devx_async_cmd_hdr), outlen))
+            rc = errno_of(rc)
+            if rc != EINTR:
+                raise failure(rc, f"mlx5dv_devx_get_async_cmd_comp(outlen={outlen})")
+            PyErr_CheckSignals()
+    finally:
+        free(answer)
 
 
 def mlx5dv_devx_create_event_channel(Context context not None, int flags=0):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events of queues that firmware commands made reach a DEVX channel and an eventfd."""
+"""Events of queues that firmware commands made reach a DEVX channel and an eventfd; answers that nobody waits for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import select
 import numpy as np
 import pytest
 
-from gda import _verbs, nic, run
+from gda import _verbs, formats, nic, run
 from gda.errors import ClosedError, CompletionError, VerbsError
 
 ACCESS_ERROR = 0x11  # MLX5_EVENT_TYPE_WQ_ACCESS_ERROR: a peer's request was refused
@@ -43,5 +43,27 @@ def test_access_error_of_a_queue_pair():
             with pytest.raises(VerbsError, match=r"subscribe_devx_event\(\[40000\], cookie=0\)"):
                 _verbs.mlx5dv_devx_subscribe_devx_event(channel, b._qp, [40000])
         os.close(signal)
+        with pytest.raises(ClosedError):
+            channel.fd
+
+
+def test_queries_that_are_not_waited_for():
+    with nic.open() as card:
+        pair = card.loopback_pair(depth=16)
+        with _verbs.mlx5dv_devx_create_cmd_comp(card.context) as channel:
+            os.set_blocking(channel.fd, False)
+            with pytest.raises(VerbsError, match=r"mlx5dv_devx_get_async_cmd_comp\(outlen=16\) failed: EAGAIN"):
+                _verbs.mlx5dv_devx_get_async_cmd_comp(channel, 16)
+            size = formats.query_qp_out.bytes
+            for wr_id, queue in enumerate(pair):
+                command = formats.query_qp_in.pack(opcode=formats.MLX5_CMD_OP_QUERY_QP, qpn=queue.qpn)
+                _verbs.mlx5dv_devx_obj_query_async(queue._qp, command, size, wr_id, channel)
+            for wr_id, peer in enumerate(reversed(pair)):
+                assert select.select([channel.fd], [], [], 10)[0]
+                answer = _verbs.mlx5dv_devx_get_async_cmd_comp(channel, size)
+                found = formats.query_qp_out.unpack(answer.output)
+                assert (answer.wr_id, found["status"], found["qpc"]["remote_qpn"]) == (wr_id, 0, peer.qpn)
+        with pytest.raises(ClosedError, match="channel of command answers"):
+            _verbs.mlx5dv_devx_obj_query_async(pair[0]._qp, bytes(16), 16, 9, channel)
         with pytest.raises(ClosedError):
             channel.fd
