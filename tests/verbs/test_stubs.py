@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -63,3 +64,13 @@ def test_classes_have_what_the_stub_promises(module):
                 if isinstance(member, ast.FunctionDef):
                     owners = [kind, *kind.__subclasses__()]
                     assert any(hasattr(owner, member.name) for owner in owners), f"{node.name}.{member.name}"
+
+
+def test_every_call_has_a_test():
+    """A binding that no test calls is a guess: each function's name stands in a test of this room or of gda.nic's."""
+    tests = Path(__file__).resolve().parents[1]
+    files = [p for room in ("verbs", "nic") for p in (tests / room).glob("*.py") if p != Path(__file__).resolve()]
+    words = set(re.findall(r"\w+", "\n".join(p.read_text() for p in files)))
+    calls = [node.name for node in stub_of(_verbs) if isinstance(node, ast.FunctionDef)]
+    assert len(calls) > 130
+    assert [name for name in calls if name not in words] == []
