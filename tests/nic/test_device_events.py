@@ -67,3 +67,13 @@ def test_queries_that_are_not_waited_for():
             _verbs.mlx5dv_devx_obj_query_async(pair[0]._qp, bytes(16), 16, 9, channel)
         with pytest.raises(ClosedError):
             channel.fd
+
+
+def test_a_queue_changes_state_by_command():
+    with nic.open() as card:
+        a, _ = card.loopback_pair(depth=16)
+        command = formats.qp_2err_in.pack(opcode=formats.MLX5_CMD_OP_2ERR_QP, qpn=a.qpn)
+        answer = _verbs.mlx5dv_devx_obj_modify(a._qp, command, formats.qp_2err_out.bytes)
+        assert formats.qp_2err_out.unpack(answer)["status"] == 0 and a.state == "ERR"
+        with pytest.raises(_verbs.DevxError, match=r"mlx5dv_devx_obj_modify\(16 bytes\)"):
+            _verbs.mlx5dv_devx_obj_modify(a._qp, bytes(16), 16)
