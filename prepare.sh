@@ -16,7 +16,9 @@ modules="numpy, rich, Cython, setuptools"
 packages="g++ make libibverbs-dev ibverbs-providers libnl-3-200"
 if [ "$purpose" = test ]; then
     modules="$modules, pytest, pytest_timeout, hypothesis"
-    packages="$packages ibverbs-utils python3-pyverbs clang"
+    packages="$packages ibverbs-utils clang"
+    # Programs of other people, and their tests: tests/conformance, and oracles of tests/formats.
+    packages="$packages perftest python3-pyverbs python3-scapy ucx-utils"
 fi
 
 have_headers() {

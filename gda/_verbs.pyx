@@ -14,9 +14,9 @@ Not thread-safe against close() of the same object in another thread.
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EBUSY, EINTR, EINVAL, ENODEV, errno
+from libc.errno cimport EBUSY, EINTR, EINVAL, ENODEV, ENOENT, EOPNOTSUPP, errno
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 from posix.unistd cimport getpid
 
@@ -28,6 +28,7 @@ from gda.errors import ArgumentError, ClosedError, VerbsError
 cdef extern from "<arpa/inet.h>" nogil:
     uint32_t htonl(uint32_t value)
     uint32_t ntohl(uint32_t value)
+    uint16_t htons(uint16_t value)
     uint16_t ntohs(uint16_t value)
 
 cdef extern from "<endian.h>" nogil:
@@ -65,26 +66,77 @@ cdef extern from *:
         IBV_ACCESS_REMOTE_WRITE
         IBV_ACCESS_REMOTE_READ
         IBV_ACCESS_REMOTE_ATOMIC
+        IBV_ACCESS_MW_BIND
+        IBV_ACCESS_ZERO_BASED
+        IBV_ACCESS_ON_DEMAND
+        IBV_ACCESS_HUGETLB
         IBV_ACCESS_RELAXED_ORDERING
+        IBV_REREG_MR_CHANGE_TRANSLATION
+        IBV_REREG_MR_CHANGE_PD
+        IBV_REREG_MR_CHANGE_ACCESS
+        IBV_ADVISE_MR_ADVICE_PREFETCH
+        IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
+        IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT
 
         IBV_NODE_CA
+        IBV_TRANSPORT_IB
         IBV_LINK_LAYER_INFINIBAND
         IBV_LINK_LAYER_ETHERNET
+        IBV_PORT_NOP
         IBV_PORT_DOWN
+        IBV_PORT_INIT
+        IBV_PORT_ARMED
         IBV_PORT_ACTIVE
+        IBV_PORT_ACTIVE_DEFER
         IBV_GID_TYPE_IB
         IBV_GID_TYPE_ROCE_V1
         IBV_GID_TYPE_ROCE_V2
-
+        IBV_ATOMIC_NONE
+        IBV_ATOMIC_HCA
+        IBV_ATOMIC_GLOB
         IBV_MTU_256
         IBV_MTU_512
         IBV_MTU_1024
         IBV_MTU_2048
         IBV_MTU_4096
+        IBV_FORK_DISABLED
+        IBV_FORK_ENABLED
+        IBV_FORK_UNNEEDED
+        IBV_RATE_MAX
+        IBV_RATE_2_5_GBPS
+        IBV_RATE_10_GBPS
+        IBV_RATE_100_GBPS
+        IBV_RATE_200_GBPS
+        IBV_RATE_400_GBPS
+
+        IBV_EVENT_CQ_ERR
+        IBV_EVENT_QP_FATAL
+        IBV_EVENT_QP_REQ_ERR
+        IBV_EVENT_QP_ACCESS_ERR
+        IBV_EVENT_COMM_EST
+        IBV_EVENT_SQ_DRAINED
+        IBV_EVENT_PATH_MIG
+        IBV_EVENT_PATH_MIG_ERR
+        IBV_EVENT_DEVICE_FATAL
+        IBV_EVENT_PORT_ACTIVE
+        IBV_EVENT_PORT_ERR
+        IBV_EVENT_LID_CHANGE
+        IBV_EVENT_PKEY_CHANGE
+        IBV_EVENT_SM_CHANGE
+        IBV_EVENT_SRQ_ERR
+        IBV_EVENT_SRQ_LIMIT_REACHED
+        IBV_EVENT_QP_LAST_WQE_REACHED
+        IBV_EVENT_CLIENT_REREGISTER
+        IBV_EVENT_GID_CHANGE
+        IBV_EVENT_WQ_FATAL
 
         IBV_QPT_RC
         IBV_QPT_UC
         IBV_QPT_UD
+        IBV_QPT_RAW_PACKET
+        IBV_QPT_XRC_SEND
+        IBV_QPT_XRC_RECV
+        IBV_QPT_DRIVER
         IBV_QPS_RESET
         IBV_QPS_INIT
         IBV_QPS_RTR
@@ -92,9 +144,13 @@ cdef extern from *:
         IBV_QPS_SQD
         IBV_QPS_SQE
         IBV_QPS_ERR
-
+        IBV_QPS_UNKNOWN
+        IBV_MIG_MIGRATED
+        IBV_MIG_REARM
+        IBV_MIG_ARMED
         IBV_QP_STATE
         IBV_QP_CUR_STATE
+        IBV_QP_EN_SQD_ASYNC_NOTIFY
         IBV_QP_ACCESS_FLAGS
         IBV_QP_PKEY_INDEX
         IBV_QP_PORT
@@ -106,11 +162,35 @@ cdef extern from *:
         IBV_QP_RNR_RETRY
         IBV_QP_RQ_PSN
         IBV_QP_MAX_QP_RD_ATOMIC
+        IBV_QP_ALT_PATH
         IBV_QP_MIN_RNR_TIMER
         IBV_QP_SQ_PSN
         IBV_QP_MAX_DEST_RD_ATOMIC
+        IBV_QP_PATH_MIG_STATE
         IBV_QP_CAP
         IBV_QP_DEST_QPN
+        IBV_QP_RATE_LIMIT
+        IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
+        IBV_QP_CREATE_SCATTER_FCS
+        IBV_QP_CREATE_CVLAN_STRIPPING
+        IBV_QP_CREATE_SOURCE_QPN
+        IBV_QP_CREATE_PCI_WRITE_END_PADDING
+        IBV_QP_EX_WITH_RDMA_WRITE
+        IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+        IBV_QP_EX_WITH_SEND
+        IBV_QP_EX_WITH_SEND_WITH_IMM
+        IBV_QP_EX_WITH_RDMA_READ
+        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+        IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+        IBV_QP_EX_WITH_LOCAL_INV
+        IBV_QP_EX_WITH_BIND_MW
+        IBV_QP_EX_WITH_SEND_WITH_INV
+        IBV_QP_EX_WITH_TSO
+        IBV_SRQT_BASIC
+        IBV_SRQT_XRC
+        IBV_SRQT_TM
+        IBV_SRQ_MAX_WR
+        IBV_SRQ_LIMIT
 
         IBV_WR_RDMA_WRITE
         IBV_WR_RDMA_WRITE_WITH_IMM
@@ -119,33 +199,101 @@ cdef extern from *:
         IBV_WR_RDMA_READ
         IBV_WR_ATOMIC_CMP_AND_SWP
         IBV_WR_ATOMIC_FETCH_AND_ADD
+        IBV_WR_LOCAL_INV
+        IBV_WR_BIND_MW
+        IBV_WR_SEND_WITH_INV
+        IBV_WR_TSO
         IBV_SEND_FENCE
         IBV_SEND_SIGNALED
         IBV_SEND_SOLICITED
         IBV_SEND_INLINE
+        IBV_SEND_IP_CSUM
 
         IBV_WC_SUCCESS
         IBV_WC_LOC_LEN_ERR
         IBV_WC_LOC_QP_OP_ERR
+        IBV_WC_LOC_EEC_OP_ERR
         IBV_WC_LOC_PROT_ERR
         IBV_WC_WR_FLUSH_ERR
+        IBV_WC_MW_BIND_ERR
+        IBV_WC_BAD_RESP_ERR
+        IBV_WC_LOC_ACCESS_ERR
         IBV_WC_REM_INV_REQ_ERR
         IBV_WC_REM_ACCESS_ERR
         IBV_WC_REM_OP_ERR
         IBV_WC_RETRY_EXC_ERR
         IBV_WC_RNR_RETRY_EXC_ERR
+        IBV_WC_LOC_RDD_VIOL_ERR
+        IBV_WC_REM_INV_RD_REQ_ERR
+        IBV_WC_REM_ABORT_ERR
+        IBV_WC_INV_EECN_ERR
+        IBV_WC_INV_EEC_STATE_ERR
+        IBV_WC_FATAL_ERR
+        IBV_WC_RESP_TIMEOUT_ERR
+        IBV_WC_GENERAL_ERR
         IBV_WC_SEND
         IBV_WC_RDMA_WRITE
         IBV_WC_RDMA_READ
+        IBV_WC_COMP_SWAP
+        IBV_WC_FETCH_ADD
+        IBV_WC_BIND_MW
+        IBV_WC_LOCAL_INV
+        IBV_WC_TSO
         IBV_WC_RECV
         IBV_WC_RECV_RDMA_WITH_IMM
+        IBV_WC_DRIVER1
+        IBV_WC_GRH
         IBV_WC_WITH_IMM
+        IBV_WC_IP_CSUM_OK
+        IBV_WC_WITH_INV
+        IBV_WC_EX_WITH_BYTE_LEN
+        IBV_WC_EX_WITH_IMM
+        IBV_WC_EX_WITH_QP_NUM
+        IBV_WC_EX_WITH_SRC_QP
+        IBV_WC_EX_WITH_SLID
+        IBV_WC_EX_WITH_SL
+        IBV_WC_EX_WITH_DLID_PATH_BITS
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+        IBV_WC_EX_WITH_CVLAN
+        IBV_WC_EX_WITH_FLOW_TAG
+        IBV_WC_EX_WITH_TM_INFO
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
+        IBV_WC_STANDARD_FLAGS
+        IBV_CREATE_CQ_ATTR_SINGLE_THREADED
+        IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN
 
         MLX5DV_CONTEXT_FLAGS_DEVX
+        MLX5DV_CONTEXT_FLAGS_CQE_V1
+        MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE
+        MLX5DV_CONTEXT_MASK_DYN_BFREGS
+        MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS
         MLX5DV_UMEM_MASK_DMABUF
         MLX5DV_UAR_ALLOC_TYPE_BF
         MLX5DV_UAR_ALLOC_TYPE_NC
+        MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE
+        MLX5DV_CQ_INIT_ATTR_MASK_FLAGS
+        MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE
+        MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD
+        MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS
+        MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS
+        MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE
+        MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE
+        MLX5DV_QP_EX_WITH_RAW_WQE
+        MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA
 
+    unsigned int c_VALUES_RAW_CLOCK "IBV_VALUES_MASK_RAW_CLOCK"
+    unsigned int c_CQ_INIT_ATTR_FLAGS "IBV_CQ_INIT_ATTR_MASK_FLAGS"
+    unsigned int c_CQ_INIT_ATTR_PD "IBV_CQ_INIT_ATTR_MASK_PD"
+    unsigned int c_CQ_ATTR_MODERATE "IBV_CQ_ATTR_MODERATE"
+    unsigned int c_SRQ_INIT_ATTR_PD "IBV_SRQ_INIT_ATTR_PD"
+    unsigned int c_SRQ_INIT_ATTR_TYPE "IBV_SRQ_INIT_ATTR_TYPE"
+    unsigned int c_QP_INIT_ATTR_PD "IBV_QP_INIT_ATTR_PD"
+    unsigned int c_QP_INIT_ATTR_CREATE_FLAGS "IBV_QP_INIT_ATTR_CREATE_FLAGS"
+    unsigned int c_QP_INIT_ATTR_MAX_TSO_HEADER "IBV_QP_INIT_ATTR_MAX_TSO_HEADER"
+    unsigned int c_QP_INIT_ATTR_SEND_OPS_FLAGS "IBV_QP_INIT_ATTR_SEND_OPS_FLAGS"
+    unsigned int c_MLX5DV_SRQ_MASK_SRQN "MLX5DV_SRQ_MASK_SRQN"
+    unsigned int c_DV_QP_UAR "MLX5DV_QP_MASK_UAR_MMAP_OFFSET"
+    unsigned int c_DV_QP_RAW "MLX5DV_QP_MASK_RAW_QP_HANDLES"
     # As an enumerator its top bit would make it negative.
     unsigned int c_NC_DEDICATED "MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED"
 
@@ -153,11 +301,17 @@ MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED = c_NC_DEDICATED
 
 
 class Device(NamedTuple):
-    """One entry of ibv_get_device_list: name, GUID, and whether libmlx5 drives it."""
+    """One entry of ibv_get_device_list: name, GUID, whether libmlx5 drives it, IBV_NODE_*, IBV_TRANSPORT_*.
+
+    device_index is the kernel's, -1 where it has none.
+    """
 
     name: str
     guid: int
     mlx5: bool
+    node_type: int
+    transport_type: int
+    device_index: int
 
 
 class GidEntry(NamedTuple):
@@ -180,6 +334,80 @@ class WqeAv(NamedTuple):
     hop_limit: int
 
 
+class DvQp(NamedTuple):
+    """struct mlx5dv_qp: addresses (dbrec, *_buf, bf_reg), ring sizes in units of *_stride bytes, numbers."""
+
+    dbrec: int
+    sq_buf: int
+    sq_wqe_cnt: int
+    sq_stride: int
+    rq_buf: int
+    rq_wqe_cnt: int
+    rq_stride: int
+    bf_reg: int
+    bf_size: int
+    uar_mmap_offset: int
+    tirn: int
+    tisn: int
+    rqn: int
+    sqn: int
+
+
+class DvCq(NamedTuple):
+    """struct mlx5dv_cq: addresses of ring, doorbell record and doorbell page; entries, bytes of one, number."""
+
+    buf: int
+    dbrec: int
+    cqe_cnt: int
+    cqe_size: int
+    cq_uar: int
+    cqn: int
+
+
+class DvSrq(NamedTuple):
+    """struct mlx5dv_srq: addresses of ring and doorbell record; bytes of one entry, first and last free, number."""
+
+    buf: int
+    dbrec: int
+    stride: int
+    head: int
+    tail: int
+    srqn: int
+
+
+class DvDm(NamedTuple):
+    """struct mlx5dv_dm: where device memory is mapped, its bytes, and its address for other NICs."""
+
+    buf: int
+    length: int
+    remote_va: int
+
+
+class ClockInfo(NamedTuple):
+    """struct mlx5dv_clock_info: what turns the cycles of a completion timestamp into nanoseconds."""
+
+    nsec: int
+    last_cycles: int
+    frac: int
+    mult: int
+    shift: int
+    mask: int
+
+
+class DevxEvent(NamedTuple):
+    """What mlx5dv_devx_get_event read: the cookie of the subscription and the event entry (EQE) as bytes."""
+
+    cookie: int
+    data: bytes
+
+
+class DevxAnswer(NamedTuple):
+    """What mlx5dv_devx_get_async_cmd_comp read: the wr_id of the query and the command's output."""
+
+    wr_id: int
+    output: bytes
+
+
 class WC(NamedTuple):
     """struct ibv_wc. imm_data is in host byte order."""
 
@@ -192,6 +420,10 @@ class WC(NamedTuple):
     qp_num: int
     src_qp: int
     wc_flags: int
+    pkey_index: int
+    slid: int
+    sl: int
+    dlid_path_bits: int
 
 
 class DevxError(VerbsError):
@@ -226,6 +458,20 @@ _ADVICE = {
     ("ibv_reg_dmabuf_mr", "EINVAL"):
         "iova and offset must have the same offset within a page, and the range must lie in the dma-buf",
     ("ibv_reg_dmabuf_mr", "EOPNOTSUPP"): "dma-buf registration needs kernel 5.12 and a driver that offers it",
+    ("ibv_rereg_mr", "EINVAL"): "name at least one IBV_REREG_MR_CHANGE_*, and the arguments that it needs",
+    ("ibv_advise_mr", ""): "advice is for regions of on-demand paging; other regions are resident anyway",
+    ("ibv_import_device", ""): "cmd_fd must be a (duplicated) cmd_fd of an open context of this or another process",
+    ("ibv_import_pd", ""): "the handle must be that of a protection domain of the context whose cmd_fd was imported",
+    ("ibv_import_mr", ""): "the handle must be that of a memory region of the context whose cmd_fd was imported",
+    ("ibv_alloc_dm", ""): "this device offers no memory of its own (max_dm_size of ibv_query_device_ex)",
+    ("ibv_import_dm", ""): "this device offers no memory of its own (max_dm_size of ibv_query_device_ex)",
+    ("ibv_create_cq_ex", ""): "compare cqe with max_cqe, and wc_flags and flags with what the device offers",
+    ("ibv_create_srq", "EINVAL"): "compare max_wr and max_sge with max_srq_wr and max_srq_sge of ibv_query_device",
+    ("ibv_create_qp_ex", "EOPNOTSUPP"): "a flag of send_ops_flags or create_flags does not fit this type of queue pair",
+    ("ibv_create_qp_ex", ""): "compare the capacities with max_qp_wr and max_sge of ibv_query_device",
+    ("mlx5dv_create_qp", ""): "a flag does not fit this type of queue pair, or the device does not offer it",
+    ("ibv_wr_complete", "ENOMEM"): "the send queue is full: poll completions of signaled requests first",
+    ("ibv_post_srq_recv", "ENOMEM"): "the shared receive queue is full: poll completions first",
     ("ibv_create_cq", "EINVAL"): "compare with max_cqe of ibv_query_device and num_comp_vectors of the context",
     ("ibv_create_qp", "EINVAL"): "compare the capacities with max_qp_wr and max_sge of ibv_query_device",
     ("ibv_create_qp", "ENOMEM"):
@@ -249,7 +495,8 @@ _ADVICE = {
 cdef str advice_on(str call, int error):
     import errno as names
     name = call.split("(", 1)[0]
-    return _ADVICE.get((name, names.errorcode.get(error, ""))) or _ADVICE.get((name, ""), "")
+    code = "EOPNOTSUPP" if error == EOPNOTSUPP else names.errorcode.get(error, "")  # Linux: the same as ENOTSUP
+    return _ADVICE.get((name, code)) or _ADVICE.get((name, ""), "")
 
 
 cdef object failure(int error, call):
@@ -259,6 +506,15 @@ cdef object failure(int error, call):
 
 cdef object busy(call, int children):
     return VerbsError(call, EBUSY, f"close the {children} object(s) made from it first")
+
+
+cdef object misused(call, advice):
+    """A VerbsError for a call out of order, which the C library would not notice."""
+    return VerbsError(call, EINVAL, advice)
+
+
+cdef object unread(call, count, acknowledge):
+    return VerbsError(call, EBUSY, f"{acknowledge} its {count} event(s) first; the library would wait for that")
 
 
 cdef object closed(what):
@@ -283,6 +539,11 @@ cdef class Object:
 
     def __exit__(self, *unused):
         self.close()
+
+    @property
+    def borrowed(self):
+        """True if the C object is somebody else's: close() lets go of it and frees nothing."""
+        return self.origin == BORROWED
 
     def close(self):
         """Free the C object; again is no error."""
@@ -309,9 +570,20 @@ def ibv_get_device_list():
     try:
         return [Device((<bytes>c_ibv_get_device_name(devices[i])).decode(),
                        be64toh(c_ibv_get_device_guid(devices[i])),
-                       bool(c_mlx5dv_is_supported(devices[i]))) for i in range(count)]
+                       bool(c_mlx5dv_is_supported(devices[i])), devices[i].node_type, devices[i].transport_type,
+                       c_ibv_get_device_index(devices[i])) for i in range(count)]
     finally:
         c_ibv_free_device_list(devices)
+
+
+cdef Context new_context(ibv_context *pointer, Origin origin, owner):
+    cdef Context context = Context.__new__(Context)
+    context.pointer = pointer
+    context.name = (<bytes>c_ibv_get_device_name(pointer.device)).decode()
+    context.elements = WeakValueDictionary()
+    context.origin = origin
+    context.owner = owner
+    return context
 
 
 cdef Context open_by_name(str name, bint devx, uint32_t flags):
@@ -322,7 +594,6 @@ cdef Context open_by_name(str name, bint devx, uint32_t flags):
     cdef ibv_context *pointer = NULL
     cdef mlx5dv_context_attr attr
     cdef bytes wanted = name.encode()
-    cdef Context context
     call = f"mlx5dv_open_device({name}, flags=0x{flags:x})" if devx else f"ibv_open_device({name})"
     with nogil:
         devices = c_ibv_get_device_list(&count)
@@ -342,10 +613,7 @@ cdef Context open_by_name(str name, bint devx, uint32_t flags):
             break
         if pointer == NULL:
             raise failure(error, call)
-        context = Context.__new__(Context)
-        context.pointer = pointer
-        context.name = name
-        return context
+        return new_context(pointer, MADE, None)
     finally:
         c_ibv_free_device_list(devices)
 
@@ -360,6 +628,70 @@ def mlx5dv_open_device(str name not None, uint32_t flags):
     return open_by_name(name, True, flags)
 
 
+def ibv_import_device(int cmd_fd):
+    """Open the device behind the cmd_fd of another open context, sharing its objects; takes the descriptor over.
+
+    Pass os.dup(context.cmd_fd), or one received over a socket: closing the new context closes it.
+    """
+    cdef ibv_context *pointer
+    cdef int error
+    with nogil:
+        pointer = c_ibv_import_device(cmd_fd)
+        error = errno
+    if pointer == NULL:
+        raise failure(error, f"ibv_import_device(cmd_fd={cmd_fd})")
+    return new_context(pointer, MADE, None)
+
+
+def ibv_fork_init():
+    """Make the children of fork() safe from registered memory; before the first registration of the process."""
+    cdef int rc
+    with nogil:
+        rc = c_ibv_fork_init()
+    if rc:
+        raise failure(errno_of(rc), "ibv_fork_init()")
+
+
+def ibv_is_fork_initialized():
+    """IBV_FORK_*: whether ibv_fork_init was called, or the kernel makes it unnecessary."""
+    return c_ibv_is_fork_initialized()
+
+
+def ibv_node_type_str(int node_type):
+    """The library's words for IBV_NODE_*."""
+    return (<bytes>c_ibv_node_type_str(node_type)).decode()
+
+
+def ibv_port_state_str(int port_state):
+    """The library's words for IBV_PORT_*."""
+    return (<bytes>c_ibv_port_state_str(port_state)).decode()
+
+
+def ibv_event_type_str(int event):
+    """The library's words for IBV_EVENT_*."""
+    return (<bytes>c_ibv_event_type_str(event)).decode()
+
+
+def ibv_rate_to_mult(int rate):
+    """IBV_RATE_* as a multiple of 2.5 Gbit/s; -1 if it is none."""
+    return c_ibv_rate_to_mult(rate)
+
+
+def mult_to_ibv_rate(int mult):
+    """A multiple of 2.5 Gbit/s as IBV_RATE_*."""
+    return c_mult_to_ibv_rate(mult)
+
+
+def ibv_rate_to_mbps(int rate):
+    """IBV_RATE_* in Mbit/s."""
+    return c_ibv_rate_to_mbps(rate)
+
+
+def mbps_to_ibv_rate(int mbps):
+    """Mbit/s as IBV_RATE_*."""
+    return c_mbps_to_ibv_rate(mbps)
+
+
 @cython.no_gc
 cdef class Context(Object):
     """struct ibv_context: one open device."""
@@ -368,6 +700,11 @@ cdef class Context(Object):
         if self.pointer == NULL:
             raise closed(f"context of {self.name}")
         return self.pointer
+
+    @property
+    def c_pointer(self):
+        """Address of the C struct, for other libraries; it lives as long as this object is open."""
+        return <uintptr_t>self.get()
 
     @property
     def cmd_fd(self):
@@ -394,14 +731,24 @@ cdef class Context(Object):
         if self.children:
             raise busy(f"ibv_close_device({self.name})", self.children)
         self.pointer = NULL
+        if self.origin == BORROWED:
+            self.owner = None
+            return
         with nogil:
             rc = c_ibv_close_device(pointer)
         if rc:
             raise failure(errno_of(rc), f"ibv_close_device({self.name})")
 
     def __dealloc__(self):
-        if self.pointer != NULL and self.process == getpid():
+        if self.pointer != NULL and self.origin != BORROWED and self.process == getpid():
             c_ibv_close_device(self.pointer)
+
+
+def wrap_context(uintptr_t c_pointer, owner=None):
+    """A Context over another library's struct ibv_context, which `owner` keeps open; close() does not close it."""
+    if c_pointer == 0:
+        raise ArgumentError("the address of a struct ibv_context is not 0")
+    return new_context(<ibv_context *>c_pointer, BORROWED, owner)
 
 
 cdef int errno_of(int rc) noexcept:
@@ -535,7 +882,120 @@ def ibv_query_pkey(Context context not None, uint8_t port_num, int index):
     return ntohs(pkey)
 
 
+def ibv_get_pkey_index(Context context not None, uint8_t port_num, uint16_t pkey):
+    """Index of a partition key (host byte order) in the port's table."""
+    cdef ibv_context *pointer = context.get()
+    cdef int index
+    with nogil:
+        index = c_ibv_get_pkey_index(pointer, port_num, htons(pkey))
+    if index < 0:
+        raise failure(ENOENT, f"ibv_get_pkey_index({context.name}, {port_num}, 0x{pkey:x})")
+    return index
+
+
+def ibv_query_rt_values_ex(Context context not None):
+    """The device's raw clock now, in cycles of its own; EOPNOTSUPP where its clock page is not offered."""
+    cdef ibv_context *pointer = context.get()
+    cdef ibv_values_ex values
+    cdef int rc
+    memset(&values, 0, sizeof(values))
+    values.comp_mask = c_VALUES_RAW_CLOCK
+    with nogil:
+        rc = c_ibv_query_rt_values_ex(pointer, &values)
+    if rc:
+        raise failure(errno_of(rc), f"ibv_query_rt_values_ex({context.name})")
+    return values.raw_clock.tv_sec * 1000000000 + values.raw_clock.tv_nsec
+
+
+# ------------------------------------------------------------------------------------------------ asynchronous events
+def ibv_get_async_event(Context context not None):
+    """Wait for an event of the device; EAGAIN at once if async_fd was made non-blocking and there is none.
+
+    Acknowledge it with ibv_ack_async_event (the garbage collector does it at the latest) before closing its element.
+    """
+    cdef ibv_context *pointer = context.get()
+    cdef AsyncEvent event = AsyncEvent.__new__(AsyncEvent)
+    cdef int rc
+    cdef int error
+    while True:
+        with nogil:
+            rc = c_ibv_get_async_event(pointer, &event.event)
+            error = errno
+        if rc == 0:
+            break
+        if error != EINTR:
+            raise failure(error, f"ibv_get_async_event({context.name})")
+        PyErr_CheckSignals()
+    event.acknowledged = False
+    event.element = event_element(context, &event.event)
+    if isinstance(event.element, Object):
+        (<Object>event.element).events += 1
+    return event
+
+
+cdef object event_element(Context context, ibv_async_event *event):
+    cdef int kind = event.event_type
+    if kind == IBV_EVENT_CQ_ERR:
+        known = context.elements.get(<uintptr_t>event.element.cq)
+        return known if known is not None else wrap_cq(<uintptr_t>event.element.cq, context)
+    if kind in (IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_COMM_EST,
+                IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG, IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_QP_LAST_WQE_REACHED):
+        known = context.elements.get(<uintptr_t>event.element.qp)
+        return known if known is not None else wrap_qp(<uintptr_t>event.element.qp, context)
+    if kind in (IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED):
+        return context.elements.get(<uintptr_t>event.element.srq)
+    if kind == IBV_EVENT_WQ_FATAL:
+        return None
+    return event.element.port_num
+
+
+@cython.no_gc
+cdef class AsyncEvent:
+    """struct ibv_async_event: IBV_EVENT_* and its element: a CQ, QP or SRQ, else the port number."""
+
+    def __cinit__(self):
+        self.acknowledged = True  # there is none yet
+        self.process = getpid()
+
+    def __init__(self):
+        raise TypeError("AsyncEvent objects come from ibv_get_async_event")
+
+    @property
+    def event_type(self):
+        return self.event.event_type
+
+    def __repr__(self):
+        return f"<AsyncEvent {ibv_event_type_str(self.event.event_type)}: {self.element!r}>"
+
+    def __dealloc__(self):
+        if not self.acknowledged and self.process == getpid():
+            c_ibv_ack_async_event(&self.event)
+            if isinstance(self.element, Object):
+                (<Object>self.element).events -= 1
+
+
+def ibv_ack_async_event(AsyncEvent event not None):
+    """Acknowledge an event; again is no error."""
+    if event.acknowledged:
+        return
+    event.acknowledged = True
+    c_ibv_ack_async_event(&event.event)
+    if isinstance(event.element, Object):
+        (<Object>event.element).events -= 1
+
+
 # ------------------------------------------------------------------------------------- protection domains and memory
+cdef PD new_pd(Context context, ibv_pd *pointer, int error, call, Origin origin=MADE):
+    if pointer == NULL:
+        raise failure(error, call)
+    cdef PD pd = PD.__new__(PD)
+    pd.pointer = pointer
+    pd.context = context
+    pd.origin = origin
+    context.children += 1
+    return pd
+
+
 def ibv_alloc_pd(Context context not None):
     """Allocate a protection domain."""
     cdef ibv_context *parent = context.get()
@@ -544,13 +1004,103 @@ def ibv_alloc_pd(Context context not None):
     with nogil:
         pointer = c_ibv_alloc_pd(parent)
         error = errno
-    if pointer == NULL:
-        raise failure(error, f"ibv_alloc_pd({context.name})")
-    cdef PD pd = PD.__new__(PD)
-    pd.pointer = pointer
-    pd.context = context
-    context.children += 1
+    return new_pd(context, pointer, error, f"ibv_alloc_pd({context.name})")
+
+
+def ibv_import_pd(Context context not None, uint32_t handle):
+    """The protection domain that an importing context shares with the original one; close() is ibv_unimport_pd."""
+    cdef ibv_context *parent = context.get()
+    cdef ibv_pd *pointer
+    cdef int error
+    with nogil:
+        pointer = c_ibv_import_pd(parent, handle)
+        error = errno
+    return new_pd(context, pointer, error, f"ibv_import_pd({context.name}, handle={handle})", IMPORTED)
+
+
+def wrap_pd(uintptr_t c_pointer, owner=None):
+    """A PD over another library's struct ibv_pd, which `owner` keeps open; close() does not free it."""
+    if c_pointer == 0:
+        raise ArgumentError("the address of a struct ibv_pd is not 0")
+    cdef ibv_pd *pointer = <ibv_pd *>c_pointer
+    cdef PD pd = new_pd(new_context(pointer.context, BORROWED, owner), pointer, 0, "", BORROWED)
+    pd.owner = owner
     return pd
+
+
+def ibv_alloc_td(Context context not None):
+    """Allocate a thread domain: a promise that one thread at a time uses what is made in it."""
+    cdef ibv_context *parent = context.get()
+    cdef ibv_td_init_attr attr
+    cdef ibv_td *pointer
+    cdef int error
+    memset(&attr, 0, sizeof(attr))
+    with nogil:
+        pointer = c_ibv_alloc_td(parent, &attr)
+        error = errno
+    if pointer == NULL:
+        raise failure(error, f"ibv_alloc_td({context.name})")
+    cdef TD td = TD.__new__(TD)
+    td.pointer = pointer
+    td.context = context
+    context.children += 1
+    return td
+
+
+@cython.no_gc
+cdef class TD(Object):
+    """struct ibv_td."""
+
+    cdef ibv_td *get(self) except NULL:
+        if self.pointer == NULL:
+            raise closed("thread domain")
+        return self.pointer
+
+    @property
+    def closed(self):
+        return self.pointer == NULL
+
+    def close(self):
+        """ibv_dealloc_td; EBUSY while parent domains use it."""
+        cdef ibv_td *pointer = self.pointer
+        cdef int rc
+        if pointer == NULL:
+            return
+        if self.children:
+            raise busy("ibv_dealloc_td()", self.children)
+        self.pointer = NULL
+        with nogil:
+            rc = c_ibv_dealloc_td(pointer)
+        if rc:
+            self.pointer = pointer
+            raise failure(errno_of(rc), "ibv_dealloc_td()")
+        self.context.children -= 1
+
+    def __dealloc__(self):
+        if self.pointer != NULL and self.process == getpid():
+            c_ibv_dealloc_td(self.pointer)
+            self.context.children -= 1
+
+
+def ibv_alloc_parent_domain(Context context not None, PD pd not None, TD td=None):
+    """A protection domain over another one, whose queues belong to the thread domain."""
+    cdef ibv_context *parent = context.get()
+    cdef ibv_parent_domain_init_attr attr
+    cdef ibv_pd *pointer
+    cdef int error
+    memset(&attr, 0, sizeof(attr))
+    attr.pd = pd.get()
+    attr.td = td.get() if td is not None else NULL
+    with nogil:
+        pointer = c_ibv_alloc_parent_domain(parent, &attr)
+        error = errno
+    cdef PD domain = new_pd(context, pointer, error, f"ibv_alloc_parent_domain({context.name})")
+    domain.parent = pd
+    domain.td = td
+    pd.children += 1
+    if td is not None:
+        td.children += 1
+    return domain
 
 
 @cython.no_gc
@@ -561,6 +1111,11 @@ cdef class PD(Object):
         if self.pointer == NULL:
             raise closed("protection domain")
         return self.pointer
+
+    @property
+    def c_pointer(self):
+        """Address of the C struct, for other libraries; it lives as long as this object is open."""
+        return <uintptr_t>self.get()
 
     @property
     def handle(self):
@@ -578,18 +1133,35 @@ cdef class PD(Object):
             return
         if self.children:
             raise busy("ibv_dealloc_pd()", self.children)
-        self.pointer = NULL
-        with nogil:
-            rc = c_ibv_dealloc_pd(pointer)
+        rc = self.release()
         if rc:
             self.pointer = pointer
             raise failure(errno_of(rc), "ibv_dealloc_pd()")
+        self.forget()
+
+    cdef int release(self) noexcept:
+        cdef ibv_pd *pointer = self.pointer
+        cdef Origin origin = self.origin
+        cdef int rc = 0
+        self.pointer = NULL
+        with nogil:
+            if origin == MADE:
+                rc = c_ibv_dealloc_pd(pointer)
+            elif origin == IMPORTED:
+                c_ibv_unimport_pd(pointer)
+        return rc
+
+    cdef void forget(self):
         self.context.children -= 1
+        if self.parent is not None:
+            self.parent.children -= 1
+        if self.td is not None:
+            self.td.children -= 1
 
     def __dealloc__(self):
         if self.pointer != NULL and self.process == getpid():
-            c_ibv_dealloc_pd(self.pointer)
-            self.context.children -= 1
+            self.release()
+            self.forget()
 
 
 def mlx5dv_init_obj_pd(PD pd not None):
@@ -605,12 +1177,13 @@ def mlx5dv_init_obj_pd(PD pd not None):
     return out.pdn
 
 
-cdef MR new_mr(PD pd, ibv_mr *pointer, int error, call):
+cdef MR new_mr(PD pd, ibv_mr *pointer, int error, call, Origin origin=MADE):
     if pointer == NULL:
         raise failure(error, call)
     cdef MR mr = MR.__new__(MR)
     mr.pointer = pointer
     mr.pd = pd
+    mr.origin = origin
     pd.children += 1
     return mr
 
@@ -648,6 +1221,65 @@ def ibv_reg_dmabuf_mr(PD pd not None, uint64_t offset, size_t length, uint64_t i
         error = errno
     return new_mr(pd, pointer, error, f"ibv_reg_dmabuf_mr(offset=0x{offset:x}, length={length}, iova=0x{iova:x}, "
                                       f"fd={fd}, access=0x{access:x})")
+
+
+def ibv_import_mr(PD pd not None, uint32_t handle):
+    """A memory region of the original context, by its handle: keys only, for the address is not imported.
+
+    close() is ibv_unimport_mr.
+    """
+    cdef ibv_pd *parent = pd.get()
+    cdef ibv_mr *pointer
+    cdef int error
+    with nogil:
+        pointer = c_ibv_import_mr(parent, handle)
+        error = errno
+    return new_mr(pd, pointer, error, f"ibv_import_mr(handle={handle})", IMPORTED)
+
+
+def ibv_alloc_null_mr(PD pd not None):
+    """A region whose lkey swallows writes and answers zeros; EOPNOTSUPP where the device has none."""
+    cdef ibv_pd *parent = pd.get()
+    cdef ibv_mr *pointer
+    cdef int error
+    with nogil:
+        pointer = c_ibv_alloc_null_mr(parent)
+        error = errno
+    return new_mr(pd, pointer, error, "ibv_alloc_null_mr()")
+
+
+def ibv_rereg_mr(MR mr not None, int flags, PD pd=None, uintptr_t addr=0, size_t length=0, int access=0):
+    """Change what IBV_REREG_MR_CHANGE_* in flags name: memory (addr, length), protection domain, access.
+
+    The caller keeps new memory mapped until close(). After a failure that the message calls unusable, close the region.
+    """
+    cdef ibv_mr *pointer = mr.get()
+    cdef ibv_pd *other = pd.get() if pd is not None else NULL
+    cdef int rc
+    cdef int error
+    with nogil:
+        rc = c_ibv_rereg_mr(pointer, flags, other, <void *>addr, length, access)
+        error = errno
+    if rc:
+        left = "; the region is unusable now" if rc in (-4, -5) else ""  # IBV_REREG_MR_ERR_CMD*
+        raise failure(error, f"ibv_rereg_mr(flags=0x{flags:x}, addr=0x{addr:x}, length={length}, "
+                             f"access=0x{access:x}){left}")
+    if flags & IBV_REREG_MR_CHANGE_PD:
+        mr.pd.children -= 1
+        mr.pd = pd
+        pd.children += 1
+
+
+def ibv_advise_mr(PD pd not None, int advice, uint32_t flags, sg_list):
+    """Advise (IBV_ADVISE_MR_ADVICE_*) about pieces (addr, length, lkey) of on-demand regions."""
+    cdef ibv_pd *pointer = pd.get()
+    cdef ibv_sge sges[32]
+    cdef uint32_t count = fill_pieces(sges, sg_list)
+    cdef int rc
+    with nogil:
+        rc = c_ibv_advise_mr(pointer, advice, flags, sges, count)
+    if rc:
+        raise failure(errno_of(rc), f"ibv_advise_mr(advice={advice}, flags=0x{flags:x}, num_sge={count})")
 
 
 @cython.no_gc
@@ -689,18 +1321,127 @@ cdef class MR(Object):
         cdef int rc
         if pointer == NULL:
             return
-        self.pointer = NULL
-        with nogil:
-            rc = c_ibv_dereg_mr(pointer)
+        rc = self.release()
         if rc:
             self.pointer = pointer
             raise failure(errno_of(rc), "ibv_dereg_mr()")
         self.pd.children -= 1
 
+    cdef int release(self) noexcept:
+        cdef ibv_mr *pointer = self.pointer
+        cdef Origin origin = self.origin
+        cdef int rc = 0
+        self.pointer = NULL
+        with nogil:
+            if origin == MADE:
+                rc = c_ibv_dereg_mr(pointer)
+            else:
+                c_ibv_unimport_mr(pointer)
+        return rc
+
     def __dealloc__(self):
         if self.pointer != NULL and self.process == getpid():
-            c_ibv_dereg_mr(self.pointer)
+            self.release()
             self.pd.children -= 1
+
+
+# ------------------------------------------------------------------------------------------------------ device memory
+cdef DM new_dm(Context context, ibv_dm *pointer, int error, call, Origin origin=MADE):
+    if pointer == NULL:
+        raise failure(error, call)
+    cdef DM dm = DM.__new__(DM)
+    dm.pointer = pointer
+    dm.context = context
+    dm.origin = origin
+    context.children += 1
+    return dm
+
+
+def ibv_alloc_dm(Context context not None, size_t length, uint32_t log_align_req=0):
+    """Allocate memory on the device."""
+    cdef ibv_context *parent = context.get()
+    cdef ibv_alloc_dm_attr attr
+    cdef ibv_dm *pointer
+    cdef int error
+    memset(&attr, 0, sizeof(attr))
+    attr.length = length
+    attr.log_align_req = log_align_req
+    with nogil:
+        pointer = c_ibv_alloc_dm(parent, &attr)
+        error = errno
+    return new_dm(context, pointer, error, f"ibv_alloc_dm({context.name}, length={length}, "
+                                           f"log_align_req={log_align_req})")
+
+
+def ibv_import_dm(Context context not None, uint32_t handle):
+    """Device memory of the original context, by its handle; close() is ibv_unimport_dm."""
+    cdef ibv_context *parent = context.get()
+    cdef ibv_dm *pointer
+    cdef int error
+    with nogil:
+        pointer = c_ibv_import_dm(parent, handle)
+        error = errno
+    return new_dm(context, pointer, error, f"ibv_import_dm({context.name}, handle={handle})", IMPORTED)
+
+
+def mlx5dv_init_obj_dm(DM dm not None):
+    """DvDm: where the device memory is mapped."""
+    cdef mlx5dv_dm out
+    cdef ibv_dm *pointer = dm.get()
+    cdef int rc
+    memset(&out, 0, sizeof(out))
+    with nogil:
+        rc = c_mlx5dv_init_obj_dm(pointer, &out)
+    if rc:
+        raise failure(errno_of(rc), "mlx5dv_init_obj(MLX5DV_OBJ_DM)")
+    return DvDm(<uintptr_t>out.buf, out.length, out.remote_va)
+
+
+@cython.no_gc
+cdef class DM(Object):
+    """struct ibv_dm."""
+
+    cdef ibv_dm *get(self) except NULL:
+        if self.pointer == NULL:
+            raise closed("device memory")
+        return self.pointer
+
+    @property
+    def handle(self):
+        return self.get().handle
+
+    @property
+    def closed(self):
+        return self.pointer == NULL
+
+    def close(self):
+        """ibv_free_dm, or ibv_unimport_dm."""
+        cdef ibv_dm *pointer = self.pointer
+        cdef int rc
+        if pointer == NULL:
+            return
+        rc = self.release()
+        if rc:
+            self.pointer = pointer
+            raise failure(errno_of(rc), "ibv_free_dm()")
+        self.context.children -= 1
+
+    cdef int release(self) noexcept:
+        cdef ibv_dm *pointer = self.pointer
+        cdef Origin origin = self.origin
+        cdef int rc = 0
+        self.pointer = NULL
+        with nogil:
+            if origin == MADE:
+                rc = c_ibv_free_dm(pointer)
+            else:
+                c_ibv_unimport_dm(pointer)
+        return rc
+
+    def __dealloc__(self):
+        if self.pointer != NULL and self.process == getpid():
+            self.release()
+            self.context.children -= 1
 
 
 # --------------------------------------------------------------------------------------------------- address handles
@@ -733,14 +1474,78 @@ def ibv_create_ah(PD pd not None, *, int port_num, bytes dgid=None, int sgid_ind
     with nogil:
         pointer = c_ibv_create_ah(parent, &attr)
         error = errno
+    return new_ah(pd, pointer, error,
+                  f"ibv_create_ah(port_num={port_num}, dgid={dgid.hex() if dgid is not None else None}, "
+                  f"sgid_index={sgid_index}, dlid={dlid})")
+
+
+cdef AH new_ah(PD pd, ibv_ah *pointer, int error, call):
     if pointer == NULL:
-        raise failure(error, f"ibv_create_ah(port_num={port_num}, dgid={dgid.hex() if dgid is not None else None}, "
-                             f"sgid_index={sgid_index}, dlid={dlid})")
+        raise failure(error, call)
     cdef AH ah = AH.__new__(AH)
     ah.pointer = pointer
     ah.pd = pd
     pd.children += 1
     return ah
+
+
+cdef int fill_completion(ibv_wc *c_wc, wc) except -1:
+    memset(c_wc, 0, sizeof(ibv_wc))
+    c_wc.wr_id = wc.wr_id
+    c_wc.status = wc.status
+    c_wc.opcode = wc.opcode
+    c_wc.byte_len = wc.byte_len
+    c_wc.qp_num = wc.qp_num
+    c_wc.src_qp = wc.src_qp
+    c_wc.wc_flags = wc.wc_flags
+    c_wc.pkey_index = wc.pkey_index
+    c_wc.slid = wc.slid
+    c_wc.sl = wc.sl
+    c_wc.dlid_path_bits = wc.dlid_path_bits
+    return 0
+
+
+cdef int fill_route(ibv_grh *grh, bytes data) except -1:
+    if len(data) != sizeof(ibv_grh):
+        raise ArgumentError(f"a global routing header has {sizeof(ibv_grh)} bytes, not {len(data)}",
+                            "it is the first part of what a UD receive was given")
+    memcpy(grh, PyBytes_AS_STRING(data), sizeof(ibv_grh))
+    return 0
+
+
+def ibv_init_ah_from_wc(Context context not None, uint8_t port_num, wc, bytes grh not None):
+    """Keyword arguments of ibv_create_ah for an answer to a received datagram: its WC and 40 bytes of header."""
+    cdef ibv_context *pointer = context.get()
+    cdef ibv_wc c_wc
+    cdef ibv_grh route
+    cdef ibv_ah_attr attr
+    cdef int rc
+    fill_completion(&c_wc, wc)
+    fill_route(&route, grh)
+    memset(&attr, 0, sizeof(attr))
+    with nogil:
+        rc = c_ibv_init_ah_from_wc(pointer, port_num, &c_wc, &route, &attr)
+    if rc:
+        raise failure(errno_of(rc), f"ibv_init_ah_from_wc({context.name}, {port_num}, src_qp=0x{wc.src_qp:x})")
+    return {"port_num": attr.port_num, "dgid": PyBytes_FromStringAndSize(<char *>attr.grh.dgid.raw, 16),
+            "sgid_index": attr.grh.sgid_index, "hop_limit": attr.grh.hop_limit,
+            "traffic_class": attr.grh.traffic_class, "flow_label": attr.grh.flow_label, "dlid": attr.dlid,
+            "sl": attr.sl, "is_global": bool(attr.is_global)}
+
+
+def ibv_create_ah_from_wc(PD pd not None, wc, bytes grh not None, uint8_t port_num):
+    """Create an address handle for an answer to a received datagram."""
+    cdef ibv_pd *parent = pd.get()
+    cdef ibv_wc c_wc
+    cdef ibv_grh route
+    cdef ibv_ah *pointer
+    cdef int error
+    fill_completion(&c_wc, wc)
+    fill_route(&route, grh)
+    with nogil:
+        pointer = c_ibv_create_ah_from_wc(parent, &c_wc, &route, port_num)
+        error = errno
+    return new_ah(pd, pointer, error, f"ibv_create_ah_from_wc(src_qp=0x{wc.src_qp:x}, port_num={port_num})")
 
 
 @cython.no_gc
@@ -859,14 +1664,92 @@ def ibv_create_cq(Context context not None, int cqe, CompChannel channel=None, i
         error = errno
     if pointer == NULL:
         raise failure(error, f"ibv_create_cq({context.name}, cqe={cqe}, comp_vector={comp_vector})")
+    return new_cq(context, pointer, NULL, channel, None)
+
+
+cdef CQ new_cq(Context context, ibv_cq *pointer, ibv_cq_ex *ex, CompChannel channel, PD parent_domain):
     cdef CQ cq = CQ.__new__(CQ)
     cq.pointer = pointer
+    cq.ex = ex
     cq.context = context
     cq.channel = channel
+    cq.parent_domain = parent_domain
     context.children += 1
+    context.elements[<uintptr_t>pointer] = cq
+    if parent_domain is not None:
+        parent_domain.children += 1
     if channel is not None:
         channel.children += 1
         channel.queues[<uintptr_t>pointer] = cq
+    return cq
+
+
+cdef int fill_cq(ibv_cq_init_attr_ex *attr, int cqe, CompChannel channel, int comp_vector, uint64_t wc_flags,
+                 uint32_t flags, PD parent_domain) except -1:
+    memset(attr, 0, sizeof(ibv_cq_init_attr_ex))
+    attr.cqe = cqe
+    attr.channel = channel.get() if channel is not None else NULL
+    attr.comp_vector = comp_vector
+    attr.wc_flags = wc_flags
+    attr.flags = flags
+    if flags:
+        attr.comp_mask |= c_CQ_INIT_ATTR_FLAGS
+    if parent_domain is not None:
+        attr.comp_mask |= c_CQ_INIT_ATTR_PD
+        attr.parent_domain = parent_domain.get()
+    return 0
+
+
+def ibv_create_cq_ex(Context context not None, int cqe, CompChannel channel=None, int comp_vector=0, *,
+                     uint64_t wc_flags=0, uint32_t flags=0, PD parent_domain=None):
+    """Create a completion queue for ibv_start_poll: IBV_WC_EX_WITH_* of what is to be read, IBV_CREATE_CQ_ATTR_*."""
+    cdef ibv_context *parent = context.get()
+    cdef ibv_cq_init_attr_ex attr
+    cdef ibv_cq_ex *ex
+    cdef int error
+    fill_cq(&attr, cqe, channel, comp_vector, wc_flags, flags, parent_domain)
+    with nogil:
+        ex = c_ibv_create_cq_ex(parent, &attr)
+        error = errno
+    if ex == NULL:
+        raise failure(error, f"ibv_create_cq_ex({context.name}, cqe={cqe}, comp_vector={comp_vector}, "
+                             f"wc_flags=0x{wc_flags:x}, flags=0x{flags:x})")
+    return new_cq(context, c_ibv_cq_ex_to_cq(ex), ex, channel, parent_domain)
+
+
+def mlx5dv_create_cq(Context context not None, int cqe, CompChannel channel=None, int comp_vector=0, *,
+                     uint64_t wc_flags=0, uint32_t flags=0, PD parent_domain=None, uint64_t dv_comp_mask=0,
+                     int cqe_comp_res_format=0, uint32_t dv_flags=0, int cqe_size=0):
+    """ibv_create_cq_ex with the fields of struct mlx5dv_cq_init_attr that dv_comp_mask names."""
+    cdef ibv_context *parent = context.get()
+    cdef ibv_cq_init_attr_ex attr
+    cdef mlx5dv_cq_init_attr dv
+    cdef ibv_cq_ex *ex
+    cdef int error
+    fill_cq(&attr, cqe, channel, comp_vector, wc_flags, flags, parent_domain)
+    memset(&dv, 0, sizeof(dv))
+    dv.comp_mask = dv_comp_mask
+    dv.cqe_comp_res_format = cqe_comp_res_format
+    dv.flags = dv_flags
+    dv.cqe_size = cqe_size
+    with nogil:
+        ex = c_mlx5dv_create_cq(parent, &attr, &dv)
+        error = errno
+    if ex == NULL:
+        raise failure(error, f"mlx5dv_create_cq({context.name}, cqe={cqe}, wc_flags=0x{wc_flags:x}, "
+                             f"dv_comp_mask=0x{dv_comp_mask:x}, cqe_size={cqe_size})")
+    return new_cq(context, c_ibv_cq_ex_to_cq(ex), ex, channel, parent_domain)
+
+
+def wrap_cq(uintptr_t c_pointer, owner=None):
+    """A CQ over another library's struct ibv_cq, which `owner` keeps open; close() does not destroy it."""
+    if c_pointer == 0:
+        raise ArgumentError("the address of a struct ibv_cq is not 0")
+    cdef ibv_cq *pointer = <ibv_cq *>c_pointer
+    cdef Context context = new_context(pointer.context, BORROWED, owner)
+    cdef CQ cq = new_cq(context, pointer, NULL, None, None)
+    cq.origin = BORROWED
+    cq.owner = owner
     return cq
 
 
@@ -879,10 +1762,39 @@ cdef class CQ(Object):
             raise closed("completion queue")
         return self.pointer
 
+    cdef void leave(self):
+        if self.polling:
+            c_ibv_end_poll(self.ex)
+            self.polling = 0
+
+    cdef void settle(self):
+        # What the library would wait for in ibv_destroy_cq.
+        self.leave()
+        if self.unacknowledged:
+            c_ibv_ack_cq_events(self.pointer, self.unacknowledged)
+            self.unacknowledged = 0
+
     cdef void forget(self):
         self.context.children -= 1
         if self.channel is not None:
             self.channel.children -= 1
+        if self.parent_domain is not None:
+            self.parent_domain.children -= 1
+
+    @property
+    def c_pointer(self):
+        """Address of the C struct, for other libraries; it lives as long as this object is open."""
+        return <uintptr_t>self.get()
+
+    @property
+    def wr_id(self):
+        """wr_id of the completion that ibv_start_poll or ibv_next_poll stands at."""
+        return completion_of(self, "ibv_cq_ex.wr_id").wr_id
+
+    @property
+    def status(self):
+        """IBV_WC_* of the completion that ibv_start_poll or ibv_next_poll stands at."""
+        return completion_of(self, "ibv_cq_ex.status").status
 
     @property
     def cqe(self):
@@ -897,16 +1809,23 @@ cdef class CQ(Object):
         return self.pointer == NULL
 
     def close(self):
-        """ibv_destroy_cq; EBUSY while queue pairs use it; waits until its events are acknowledged."""
+        """ibv_destroy_cq; EBUSY while queue pairs use it or events wait to be acknowledged."""
         cdef ibv_cq *pointer = self.pointer
-        cdef int rc
+        cdef bint mine = self.origin == MADE
+        cdef int rc = 0
         if pointer == NULL:
             return
         if self.children:
             raise busy("ibv_destroy_cq()", self.children)
+        if self.unacknowledged:
+            raise unread("ibv_destroy_cq()", self.unacknowledged, "acknowledge (ibv_ack_cq_events)")
+        if self.events:
+            raise unread("ibv_destroy_cq()", self.events, "acknowledge (ibv_ack_async_event)")
+        self.settle()
         self.pointer = NULL
-        with nogil:
-            rc = c_ibv_destroy_cq(pointer)
+        if mine:
+            with nogil:
+                rc = c_ibv_destroy_cq(pointer)
         if rc:
             self.pointer = pointer
             raise failure(errno_of(rc), "ibv_destroy_cq()")
@@ -915,19 +1834,71 @@ cdef class CQ(Object):
     def __dealloc__(self):
         cdef ibv_cq *pointer = self.pointer
         if pointer != NULL and self.process == getpid():
-            with nogil:
-                c_ibv_destroy_cq(pointer)
+            self.settle()
+            if self.origin == MADE:
+                with nogil:
+                    c_ibv_destroy_cq(pointer)
             self.forget()
+
+
+cdef int not_polled(CQ cq, call) except -1:
+    # Between ibv_start_poll and ibv_end_poll the library holds the lock that the call would wait for.
+    if cq.polling:
+        raise misused(call, "a completion queue is between ibv_start_poll and ibv_end_poll: call ibv_end_poll first")
+    return 0
+
+
+def ibv_resize_cq(CQ cq not None, int cqe):
+    """Change the number of entries; completions that wait stay."""
+    cdef ibv_cq *pointer = cq.get()
+    cdef int rc
+    not_polled(cq, f"ibv_resize_cq(cqe={cqe})")
+    with nogil:
+        rc = c_ibv_resize_cq(pointer, cqe)
+    if rc:
+        raise failure(errno_of(rc), f"ibv_resize_cq(cqe={cqe})")
+
+
+def ibv_modify_cq(CQ cq not None, int cq_count, int cq_period):
+    """Moderate events: one after cq_count completions or cq_period microseconds."""
+    cdef ibv_cq *pointer = cq.get()
+    cdef ibv_modify_cq_attr attr
+    cdef int rc
+    memset(&attr, 0, sizeof(attr))
+    attr.attr_mask = c_CQ_ATTR_MODERATE
+    attr.moderate.cq_count = cq_count
+    attr.moderate.cq_period = cq_period
+    with nogil:
+        rc = c_ibv_modify_cq(pointer, &attr)
+    if rc:
+        raise failure(errno_of(rc), f"ibv_modify_cq(cq_count={cq_count}, cq_period={cq_period})")
+
+
+def mlx5dv_init_obj_cq(CQ cq not None):
+    """DvCq: where the ring lies. From then on the caller, not ibv_poll_cq, owns the consumer index."""
+    cdef mlx5dv_cq out
+    cdef ibv_cq *pointer = cq.get()
+    cdef int rc
+    memset(&out, 0, sizeof(out))
+    with nogil:
+        rc = c_mlx5dv_init_obj_cq(pointer, &out)
+    if rc:
+        raise failure(errno_of(rc), "mlx5dv_init_obj(MLX5DV_OBJ_CQ)")
+    return DvCq(<uintptr_t>out.buf, <uintptr_t>out.dbrec, out.cqe_cnt, out.cqe_size, <uintptr_t>out.cq_uar, out.cqn)
 
 
 def ibv_poll_cq(CQ cq not None, int num_entries):
     """Up to `num_entries` (at most 64 a call) completions as a list of WC. Holds the GIL: it never blocks."""
     cdef ibv_wc wc[64]
-    cdef int count = c_ibv_poll_cq(cq.get(), min(num_entries, 64), wc)
+    cdef ibv_cq *pointer = cq.get()
+    if cq.polling:
+        raise misused("ibv_poll_cq()", "the queue is between ibv_start_poll and ibv_end_poll")
+    cdef int count = c_ibv_poll_cq(pointer, min(num_entries, 64), wc)
     if count < 0:
         raise failure(EINVAL, f"ibv_poll_cq(num_entries={num_entries})")
     return [WC(wc[i].wr_id, wc[i].status, wc[i].opcode, wc[i].vendor_err, wc[i].byte_len, ntohl(wc[i].imm_data),
-               wc[i].qp_num, wc[i].src_qp, wc[i].wc_flags) for i in range(count)]
+               wc[i].qp_num, wc[i].src_qp, wc[i].wc_flags, wc[i].pkey_index, wc[i].slid, wc[i].sl,
+               wc[i].dlid_path_bits) for i in range(count)]
 
 
 def ibv_wc_status_str(int status):
@@ -954,7 +1925,9 @@ def ibv_get_cq_event(CompChannel channel not None):
             rc = c_ibv_get_cq_event(pointer, &cq, &unused)
             error = errno
         if rc == 0:
-            return channel.queues[<uintptr_t>cq]
+            found = channel.queues[<uintptr_t>cq]
+            (<CQ>found).unacknowledged += 1
+            return found
         if error != EINTR:
             raise failure(error, "ibv_get_cq_event()")
         PyErr_CheckSignals()
@@ -962,7 +1935,346 @@ def ibv_get_cq_event(CompChannel channel not None):
 
 def ibv_ack_cq_events(CQ cq not None, unsigned int nevents):
     """Acknowledge events got from the channel."""
-    c_ibv_ack_cq_events(cq.get(), nevents)
+    cdef ibv_cq *pointer = cq.get()
+    if nevents > cq.unacknowledged:
+        raise misused(f"ibv_ack_cq_events(nevents={nevents})", f"{cq.unacknowledged} event(s) wait to be acknowledged")
+    cq.unacknowledged -= nevents
+    c_ibv_ack_cq_events(pointer, nevents)
+
+
+# ------------------------------------------------------------------------------------------- extended completion queues
+cdef ibv_cq_ex *extended(CQ cq, call) except NULL:
+    cq.get()
+    if cq.ex == NULL:
+        raise misused(f"{call}()", "make the completion queue with ibv_create_cq_ex or mlx5dv_create_cq")
+    return cq.ex
+
+
+cdef ibv_cq_ex *completion_of(CQ cq, call) except NULL:
+    cdef ibv_cq_ex *ex = extended(cq, call)
+    if cq.polling != 2:
+        raise misused(f"{call}()", "there is a completion to read after ibv_start_poll or ibv_next_poll answered True")
+    return ex
+
+
+cdef object unasked(call, flag):
+    """A VerbsError for a field that the queue was not made to give."""
+    return VerbsError(f"{call}()", EOPNOTSUPP, f"make the completion queue with {flag} in wc_flags")
+
+
+def ibv_start_poll(CQ cq not None):
+    """Stand at the next completion and return True, or return False when there is none; then nothing was started.
+
+    Every start that answered True needs an ibv_end_poll, on the same thread.
+    """
+    cdef ibv_cq_ex *ex = extended(cq, "ibv_start_poll")
+    cdef ibv_poll_cq_attr attr
+    cdef int rc
+    if cq.polling:
+        raise misused("ibv_start_poll()", "call ibv_end_poll first")
+    attr.comp_mask = 0
+    rc = c_ibv_start_poll(ex, &attr)
+    if rc == 0:
+        cq.polling = 2
+        return True
+    if rc == ENOENT:
+        return False
+    raise failure(rc, "ibv_start_poll()")
+
+
+def ibv_next_poll(CQ cq not None):
+    """Stand at the next completion and return True, or return False when there is none; ibv_end_poll is still due."""
+    cdef ibv_cq_ex *ex = extended(cq, "ibv_next_poll")
+    cdef int rc
+    if not cq.polling:
+        raise misused("ibv_next_poll()", "call ibv_start_poll first")
+    rc = c_ibv_next_poll(ex)
+    cq.polling = 2 if rc == 0 else 1
+    if rc and rc != ENOENT:
+        raise failure(rc, "ibv_next_poll()")
+    return rc == 0
+
+
+def ibv_end_poll(CQ cq not None):
+    """Give back the completions that were read."""
+    cdef ibv_cq_ex *ex = extended(cq, "ibv_end_poll")
+    if not cq.polling:
+        raise misused("ibv_end_poll()", "call ibv_start_poll first")
+    cq.polling = 0
+    c_ibv_end_poll(ex)
+
+
+def ibv_wc_read_opcode(CQ cq not None):
+    """IBV_WC_SEND and its like."""
+    return c_ibv_wc_read_opcode(completion_of(cq, "ibv_wc_read_opcode"))
+
+
+def ibv_wc_read_vendor_err(CQ cq not None):
+    """The device's own number of an error; of a success it means nothing."""
+    return c_ibv_wc_read_vendor_err(completion_of(cq, "ibv_wc_read_vendor_err"))
+
+
+def ibv_wc_read_wc_flags(CQ cq not None):
+    """IBV_WC_GRH, IBV_WC_WITH_IMM, ..."""
+    return c_ibv_wc_read_wc_flags(completion_of(cq, "ibv_wc_read_wc_flags"))
+
+
+def ibv_wc_read_byte_len(CQ cq not None):
+    """Bytes received."""
+    cdef ibv_cq_ex *ex = completion_of(cq, "ibv_wc_read_byte_len")
+    if ex.read_byte_len == NULL:
+        raise unasked("ibv_wc_read_byte_len", "IBV_WC_EX_WITH_BYTE_LEN")
+    return c_ibv_wc_read_byte_len(ex)
+
+
+def ibv_wc_read_imm_data(CQ cq not None):
+    """Immediate data, host byte order."""
+    cdef ibv_cq_ex *ex = completion_of(cq, "ibv_wc_read_imm_data")
+    if ex.read_imm_data == NULL:
+        raise unasked("ibv_wc_read_imm_data", "IBV_WC_EX_WITH_IMM")
+    return ntohl(c_ibv_wc_read_imm_data(ex))
+
+
+def ibv_wc_read_invalidated_rkey(CQ cq not None):
+    """The rkey that the sender invalidated."""
+    cdef ibv_cq_ex *ex = completion_of(cq, "ibv_wc_read_invalidated_rkey")
+    if ex.read_imm_data == NULL:
+        raise unasked("ibv_wc_read_invalidated_rkey", "IBV_WC_EX_WITH_IMM")
+    return c_ibv_wc_read_invalidated_rkey(ex)
+
+
+def ibv_wc_read_qp_num(CQ cq not None):
+    """Number of the local queue pair."""
+    cdef ibv_cq_ex *ex = completion_of(cq, "ibv_wc_read_qp_num")
+    if ex.read_qp_num == NULL:
+        raise unasked("ibv_wc_read_qp_num", "IBV_WC_EX_WITH_QP_NUM")
+    return c_ibv_wc_read_qp_num(ex)
+
+
+def ibv_wc_read_src_qp(CQ cq not None):
+    """Number of the sender of a datagram."""
+    cdef ibv_cq_ex *ex = completion_of(cq, "ibv_wc_read_src_qp")
+    if ex.read_src_qp == NULL:
+        raise unasked("ibv_wc_read_src_qp", "IBV_WC_EX_WITH_SRC_QP")
+    return c_ibv_wc_read_src_qp(ex)
+
+
+def ibv_wc_read_slid(CQ cq not None):
+    """Source LID; 0 on Ethernet."""
+    cdef ibv_cq_ex *ex = completion_of(cq, "ibv_wc_read_slid")
+    if ex.read_slid == NULL:
+        raise unasked("ibv_wc_read_slid", "IBV_WC_EX_WITH_SLID")
+    return c_ibv_wc_read_slid(ex)
+
+
+def ibv_wc_read_sl(CQ cq not None):
+    """Service level."""
+    cdef ibv_cq_ex *ex = completion_of(cq, "ibv_wc_read_sl")
+    if ex.read_sl == NULL:
+        raise unasked("ibv_wc_read_sl", "IBV_WC_EX_WITH_SL")
+    return c_ibv_wc_read_sl(ex)
+
+
+def ibv_wc_read_dlid_path_bits(CQ cq not None):
+    """Path bits of the destination LID."""
+    cdef ibv_cq_ex *ex = completion_of(cq, "ibv_wc_read_dlid_path_bits")
+    if ex.read_dlid_path_bits == NULL:
+        raise unasked("ibv_wc_read_dlid_path_bits", "IBV_WC_EX_WITH_DLID_PATH_BITS")
+    return c_ibv_wc_read_dlid_path_bits(ex)
+
+
+def ibv_wc_read_completion_ts(CQ cq not None):
+    """The device's clock at the completion, in its cycles: mlx5dv_ts_to_ns turns them into time."""
+    cdef ibv_cq_ex *ex = completion_of(cq, "ibv_wc_read_completion_ts")
+    if ex.read_completion_ts == NULL:
+        raise unasked("ibv_wc_read_completion_ts", "IBV_WC_EX_WITH_COMPLETION_TIMESTAMP")
+    return c_ibv_wc_read_completion_ts(ex)
+
+
+def ibv_wc_read_completion_wallclock_ns(CQ cq not None):
+    """The time of day of the completion, in nanoseconds since 1970."""
+    cdef ibv_cq_ex *ex = completion_of(cq, "ibv_wc_read_completion_wallclock_ns")
+    if ex.read_completion_wallclock_ns == NULL:
+        raise unasked("ibv_wc_read_completion_wallclock_ns", "IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK")
+    return c_ibv_wc_read_completion_wallclock_ns(ex)
+
+
+def ibv_wc_read_cvlan(CQ cq not None):
+    """The VLAN tag that was stripped from a raw packet."""
+    cdef ibv_cq_ex *ex = completion_of(cq, "ibv_wc_read_cvlan")
+    if ex.read_cvlan == NULL:
+        raise unasked("ibv_wc_read_cvlan", "IBV_WC_EX_WITH_CVLAN")
+    return c_ibv_wc_read_cvlan(ex)
+
+
+def ibv_wc_read_flow_tag(CQ cq not None):
+    """The tag of the flow rule that steered a raw packet."""
+    cdef ibv_cq_ex *ex = completion_of(cq, "ibv_wc_read_flow_tag")
+    if ex.read_flow_tag == NULL:
+        raise unasked("ibv_wc_read_flow_tag", "IBV_WC_EX_WITH_FLOW_TAG")
+    return c_ibv_wc_read_flow_tag(ex)
+
+
+def ibv_wc_read_tm_info(CQ cq not None):
+    """(tag, priv) of a matched message."""
+    cdef ibv_cq_ex *ex = completion_of(cq, "ibv_wc_read_tm_info")
+    cdef ibv_wc_tm_info info
+    if ex.read_tm_info == NULL:
+        raise unasked("ibv_wc_read_tm_info", "IBV_WC_EX_WITH_TM_INFO")
+    memset(&info, 0, sizeof(info))
+    c_ibv_wc_read_tm_info(ex, &info)
+    return info.tag, info.priv
+
+
+# ---------------------------------------------------------------------------------------------- shared receive queues
+cdef SRQ new_srq(PD pd, ibv_srq *pointer, int error, ibv_srq_attr *attr, call):
+    if pointer == NULL:
+        raise failure(error, call)
+    cdef SRQ srq = SRQ.__new__(SRQ)
+    srq.pointer = pointer
+    srq.pd = pd
+    srq.attr = {"max_wr": attr.max_wr, "max_sge": attr.max_sge}
+    pd.children += 1
+    pd.context.elements[<uintptr_t>pointer] = srq
+    return srq
+
+
+def ibv_create_srq(PD pd not None, uint32_t max_wr, uint32_t max_sge=1, uint32_t srq_limit=0):
+    """Create a shared receive queue. Its `attr` says what the library made of the sizes."""
+    cdef ibv_pd *parent = pd.get()
+    cdef ibv_srq_init_attr attr
+    cdef ibv_srq *pointer
+    cdef int error
+    memset(&attr, 0, sizeof(attr))
+    attr.attr.max_wr = max_wr
+    attr.attr.max_sge = max_sge
+    attr.attr.srq_limit = srq_limit
+    with nogil:
+        pointer = c_ibv_create_srq(parent, &attr)
+        error = errno
+    return new_srq(pd, pointer, error, &attr.attr, f"ibv_create_srq(max_wr={max_wr}, max_sge={max_sge})")
+
+
+def ibv_create_srq_ex(PD pd not None, uint32_t max_wr, uint32_t max_sge=1, uint32_t srq_limit=0, *, int srq_type=0):
+    """The extended form, with IBV_SRQT_*; here without an XRC domain or tags: IBV_SRQT_BASIC."""
+    cdef ibv_context *context = pd.context.get()
+    cdef ibv_srq_init_attr_ex attr
+    cdef ibv_srq *pointer
+    cdef int error
+    memset(&attr, 0, sizeof(attr))
+    attr.attr.max_wr = max_wr
+    attr.attr.max_sge = max_sge
+    attr.attr.srq_limit = srq_limit
+    attr.comp_mask = c_SRQ_INIT_ATTR_PD | c_SRQ_INIT_ATTR_TYPE
+    attr.pd = pd.get()
+    attr.srq_type = srq_type
+    with nogil:
+        pointer = c_ibv_create_srq_ex(context, &attr)
+        error = errno
+    return new_srq(pd, pointer, error, &attr.attr,
+                   f"ibv_create_srq_ex(max_wr={max_wr}, max_sge={max_sge}, srq_type={srq_type})")
+
+
+@cython.no_gc
+cdef class SRQ(Object):
+    """struct ibv_srq."""
+
+    cdef ibv_srq *get(self) except NULL:
+        if self.pointer == NULL:
+            raise closed("shared receive queue")
+        return self.pointer
+
+    @property
+    def c_pointer(self):
+        """Address of the C struct, for other libraries; it lives as long as this object is open."""
+        return <uintptr_t>self.get()
+
+    @property
+    def handle(self):
+        return self.get().handle
+
+    @property
+    def closed(self):
+        return self.pointer == NULL
+
+    def close(self):
+        """ibv_destroy_srq; EBUSY while queue pairs use it or events wait to be acknowledged."""
+        cdef ibv_srq *pointer = self.pointer
+        cdef int rc
+        if pointer == NULL:
+            return
+        if self.children:
+            raise busy("ibv_destroy_srq()", self.children)
+        if self.events:
+            raise unread("ibv_destroy_srq()", self.events, "acknowledge (ibv_ack_async_event)")
+        self.pointer = NULL
+        with nogil:
+            rc = c_ibv_destroy_srq(pointer)
+        if rc:
+            self.pointer = pointer
+            raise failure(errno_of(rc), "ibv_destroy_srq()")
+        self.pd.children -= 1
+
+    def __dealloc__(self):
+        cdef ibv_srq *pointer = self.pointer
+        if pointer != NULL and self.process == getpid():
+            with nogil:
+                c_ibv_destroy_srq(pointer)
+            self.pd.children -= 1
+
+
+def ibv_modify_srq(SRQ srq not None, int attr_mask, *, uint32_t max_wr=0, uint32_t srq_limit=0):
+    """Set what IBV_SRQ_* in attr_mask name; the limit makes one IBV_EVENT_SRQ_LIMIT_REACHED below it."""
+    cdef ibv_srq *pointer = srq.get()
+    cdef ibv_srq_attr attr
+    cdef int rc
+    memset(&attr, 0, sizeof(attr))
+    attr.max_wr = max_wr
+    attr.srq_limit = srq_limit
+    with nogil:
+        rc = c_ibv_modify_srq(pointer, &attr, attr_mask)
+    if rc:
+        raise failure(errno_of(rc), f"ibv_modify_srq(attr_mask=0x{attr_mask:x}, max_wr={max_wr}, "
+                                    f"srq_limit={srq_limit})")
+
+
+def ibv_query_srq(SRQ srq not None):
+    """struct ibv_srq_attr as a dict with its field names."""
+    cdef ibv_srq *pointer = srq.get()
+    cdef ibv_srq_attr attr
+    cdef int rc
+    memset(&attr, 0, sizeof(attr))
+    with nogil:
+        rc = c_ibv_query_srq(pointer, &attr)
+    if rc:
+        raise failure(errno_of(rc), "ibv_query_srq()")
+    return {"max_wr": attr.max_wr, "max_sge": attr.max_sge, "srq_limit": attr.srq_limit}
+
+
+def ibv_get_srq_num(SRQ srq not None):
+    """The number by which commands name the shared receive queue."""
+    cdef ibv_srq *pointer = srq.get()
+    cdef uint32_t number = 0
+    cdef int rc
+    with nogil:
+        rc = c_ibv_get_srq_num(pointer, &number)
+    if rc:
+        raise failure(errno_of(rc), "ibv_get_srq_num()")
+    return number
+
+
+def mlx5dv_init_obj_srq(SRQ srq not None):
+    """DvSrq: where the ring of the shared receive queue lies."""
+    cdef mlx5dv_srq out
+    cdef ibv_srq *pointer = srq.get()
+    cdef int rc
+    memset(&out, 0, sizeof(out))
+    out.comp_mask = c_MLX5DV_SRQ_MASK_SRQN
+    with nogil:
+        rc = c_mlx5dv_init_obj_srq(pointer, &out)
+    if rc:
+        raise failure(errno_of(rc), "mlx5dv_init_obj(MLX5DV_OBJ_SRQ)")
+    return DvSrq(<uintptr_t>out.buf, <uintptr_t>out.dbrec, out.stride, out.head, out.tail, out.srqn)
 
 
 # -------------------------------------------------------------------------------------------------------- queue pairs
@@ -971,40 +2283,153 @@ cdef dict capacity(ibv_qp_cap *cap):
             "max_recv_sge": cap.max_recv_sge, "max_inline_data": cap.max_inline_data}
 
 
-def ibv_create_qp(PD pd not None, *, int qp_type, CQ send_cq not None, CQ recv_cq not None, int max_send_wr=1,
-                  int max_recv_wr=1, int max_send_sge=1, int max_recv_sge=1, int max_inline_data=0,
-                  bint sq_sig_all=False):
-    """Create a queue pair. Its `cap` says what the library made of the capacities."""
-    cdef ibv_pd *parent = pd.get()
-    cdef ibv_qp_init_attr attr
-    cdef ibv_qp *pointer
-    cdef int error
-    memset(&attr, 0, sizeof(attr))
+cdef int fill_qp(ibv_qp_init_attr_ex *attr, PD pd, int qp_type, CQ send_cq, CQ recv_cq, SRQ srq, int max_send_wr,
+                 int max_recv_wr, int max_send_sge, int max_recv_sge, int max_inline_data, bint sq_sig_all) except -1:
+    memset(attr, 0, sizeof(ibv_qp_init_attr_ex))
     attr.qp_type = qp_type
     attr.send_cq = send_cq.get()
     attr.recv_cq = recv_cq.get()
+    attr.srq = srq.get() if srq is not None else NULL
     attr.sq_sig_all = sq_sig_all
     attr.cap.max_send_wr = max_send_wr
     attr.cap.max_recv_wr = max_recv_wr
     attr.cap.max_send_sge = max_send_sge
     attr.cap.max_recv_sge = max_recv_sge
     attr.cap.max_inline_data = max_inline_data
-    with nogil:
-        pointer = c_ibv_create_qp(parent, &attr)
-        error = errno
-    if pointer == NULL:
-        raise failure(error, f"ibv_create_qp(qp_type={qp_type}, max_send_wr={max_send_wr}, max_recv_wr={max_recv_wr}, "
-                             f"max_send_sge={max_send_sge}, max_recv_sge={max_recv_sge}, "
-                             f"max_inline_data={max_inline_data})")
+    attr.comp_mask = c_QP_INIT_ATTR_PD
+    attr.pd = pd.get()
+    return 0
+
+
+cdef str qp_call(str name, ibv_qp_init_attr_ex *attr):
+    return (f"{name}(qp_type={attr.qp_type}, max_send_wr={attr.cap.max_send_wr}, max_recv_wr={attr.cap.max_recv_wr}, "
+            f"max_send_sge={attr.cap.max_send_sge}, max_recv_sge={attr.cap.max_recv_sge}, "
+            f"max_inline_data={attr.cap.max_inline_data}, create_flags=0x{attr.create_flags:x}, "
+            f"send_ops_flags=0x{attr.send_ops_flags:x})")
+
+
+cdef QP new_qp(PD pd, ibv_qp *pointer, CQ send_cq, CQ recv_cq, SRQ srq, ibv_qp_cap *cap):
     cdef QP qp = QP.__new__(QP)
     qp.pointer = pointer
     qp.pd = pd
     qp.send_cq = send_cq
     qp.recv_cq = recv_cq
-    qp.cap = capacity(&attr.cap)
+    qp.srq = srq
+    qp.cap = capacity(cap)
     pd.children += 1
     send_cq.children += 1
     recv_cq.children += 1
+    if srq is not None:
+        srq.children += 1
+    pd.context.elements[<uintptr_t>pointer] = qp
+    return qp
+
+
+def ibv_create_qp(PD pd not None, *, int qp_type, CQ send_cq not None, CQ recv_cq not None, SRQ srq=None,
+                  int max_send_wr=1, int max_recv_wr=1, int max_send_sge=1, int max_recv_sge=1, int max_inline_data=0,
+                  bint sq_sig_all=False):
+    """Create a queue pair. Its `cap` says what the library made of the capacities."""
+    cdef ibv_pd *parent = pd.get()
+    cdef ibv_qp_init_attr_ex attr  # struct ibv_qp_init_attr is its beginning
+    cdef ibv_qp *pointer
+    cdef int error
+    fill_qp(&attr, pd, qp_type, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, max_send_sge, max_recv_sge,
+            max_inline_data, sq_sig_all)
+    with nogil:
+        pointer = c_ibv_create_qp(parent, <ibv_qp_init_attr *>&attr)
+        error = errno
+    if pointer == NULL:
+        raise failure(error, qp_call("ibv_create_qp", &attr))
+    return new_qp(pd, pointer, send_cq, recv_cq, srq, &attr.cap)
+
+
+def ibv_create_qp_ex(PD pd not None, *, int qp_type, CQ send_cq not None, CQ recv_cq not None, SRQ srq=None,
+                     int max_send_wr=1, int max_recv_wr=1, int max_send_sge=1, int max_recv_sge=1,
+                     int max_inline_data=0, bint sq_sig_all=False, uint64_t send_ops_flags=0, uint32_t create_flags=0,
+                     uint32_t source_qpn=0, uint16_t max_tso_header=0):
+    """The extended form: with IBV_QP_EX_WITH_* in send_ops_flags for ibv_wr_start, and IBV_QP_CREATE_*."""
+    cdef ibv_context *context = pd.context.get()
+    cdef ibv_qp_init_attr_ex attr
+    cdef ibv_qp *pointer
+    cdef int error
+    fill_qp(&attr, pd, qp_type, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, max_send_sge, max_recv_sge,
+            max_inline_data, sq_sig_all)
+    fill_qp_ex(&attr, send_ops_flags, create_flags, source_qpn, max_tso_header)
+    with nogil:
+        pointer = c_ibv_create_qp_ex(context, &attr)
+        error = errno
+    if pointer == NULL:
+        raise failure(error, qp_call("ibv_create_qp_ex", &attr))
+    cdef QP qp = new_qp(pd, pointer, send_cq, recv_cq, srq, &attr.cap)
+    qp.ex = c_ibv_qp_to_qp_ex(pointer)
+    return qp
+
+
+cdef void fill_qp_ex(ibv_qp_init_attr_ex *attr, uint64_t send_ops_flags, uint32_t create_flags, uint32_t source_qpn,
+                     uint16_t max_tso_header) noexcept:
+    attr.send_ops_flags = send_ops_flags
+    attr.create_flags = create_flags
+    attr.source_qpn = source_qpn
+    attr.max_tso_header = max_tso_header
+    if send_ops_flags:
+        attr.comp_mask |= c_QP_INIT_ATTR_SEND_OPS_FLAGS
+    if create_flags:
+        attr.comp_mask |= c_QP_INIT_ATTR_CREATE_FLAGS
+    if max_tso_header:
+        attr.comp_mask |= c_QP_INIT_ATTR_MAX_TSO_HEADER
+
+
+def mlx5dv_create_qp(PD pd not None, *, int qp_type, CQ send_cq not None, CQ recv_cq not None, SRQ srq=None,
+                     int max_send_wr=1, int max_recv_wr=1, int max_send_sge=1, int max_recv_sge=1,
+                     int max_inline_data=0, bint sq_sig_all=False, uint64_t send_ops_flags=0, uint32_t create_flags=0,
+                     uint32_t source_qpn=0, uint16_t max_tso_header=0, uint64_t dv_comp_mask=0,
+                     uint32_t dv_create_flags=0, uint64_t dv_send_ops_flags=0):
+    """ibv_create_qp_ex with the fields of struct mlx5dv_qp_init_attr that dv_comp_mask names."""
+    cdef ibv_context *context = pd.context.get()
+    cdef ibv_qp_init_attr_ex attr
+    cdef mlx5dv_qp_init_attr dv
+    cdef ibv_qp *pointer
+    cdef int error
+    fill_qp(&attr, pd, qp_type, send_cq, recv_cq, srq, max_send_wr, max_recv_wr, max_send_sge, max_recv_sge,
+            max_inline_data, sq_sig_all)
+    fill_qp_ex(&attr, send_ops_flags, create_flags, source_qpn, max_tso_header)
+    memset(&dv, 0, sizeof(dv))
+    dv.comp_mask = dv_comp_mask
+    dv.create_flags = dv_create_flags
+    dv.send_ops_flags = dv_send_ops_flags
+    with nogil:
+        pointer = c_mlx5dv_create_qp(context, &attr, &dv)
+        error = errno
+    if pointer == NULL:
+        raise failure(error, qp_call("mlx5dv_create_qp", &attr))
+    cdef QP qp = new_qp(pd, pointer, send_cq, recv_cq, srq, &attr.cap)
+    if send_ops_flags or dv_send_ops_flags:
+        qp.ex = c_ibv_qp_to_qp_ex(pointer)
+    return qp
+
+
+def wrap_qp(uintptr_t c_pointer, owner=None):
+    """A QP over another library's struct ibv_qp, which `owner` keeps open; close() does not destroy it.
+
+    Its pd and queues are wrapped too. Its capacities are asked of the device.
+    """
+    if c_pointer == 0:
+        raise ArgumentError("the address of a struct ibv_qp is not 0")
+    cdef ibv_qp *pointer = <ibv_qp *>c_pointer
+    cdef ibv_qp_attr attr
+    cdef ibv_qp_init_attr init
+    cdef int rc
+    memset(&attr, 0, sizeof(attr))
+    memset(&init, 0, sizeof(init))
+    with nogil:
+        rc = c_ibv_query_qp(pointer, &attr, IBV_QP_CAP, &init)
+    if rc:
+        raise failure(errno_of(rc), f"ibv_query_qp(qp_num=0x{pointer.qp_num:x}, IBV_QP_CAP)")
+    cdef CQ send_cq = wrap_cq(<uintptr_t>pointer.send_cq, owner)
+    cdef CQ recv_cq = wrap_cq(<uintptr_t>pointer.recv_cq, owner) if pointer.recv_cq != pointer.send_cq else send_cq
+    cdef QP qp = new_qp(wrap_pd(<uintptr_t>pointer.pd, owner), pointer, send_cq, recv_cq, None, &attr.cap)
+    qp.origin = BORROWED
+    qp.owner = owner
     return qp
 
 
@@ -1017,10 +2442,49 @@ cdef class QP(Object):
             raise closed("queue pair")
         return self.pointer
 
+    cdef ibv_qp *idle(self) except NULL:
+        # Between ibv_wr_start and its end the library holds the lock that other posts would wait for.
+        if self.pointer == NULL:
+            raise closed("queue pair")
+        if self.building:
+            raise misused(f"ibv_post_send(qp_num=0x{self.pointer.qp_num:x})",
+                          "call ibv_wr_complete or ibv_wr_abort first")
+        return self.pointer
+
     cdef void forget(self):
         self.pd.children -= 1
         self.send_cq.children -= 1
         self.recv_cq.children -= 1
+        if self.srq is not None:
+            self.srq.children -= 1
+
+    @property
+    def c_pointer(self):
+        """Address of the C struct, for other libraries; it lives as long as this object is open."""
+        return <uintptr_t>self.get()
+
+    @property
+    def qp_type(self):
+        """IBV_QPT_*."""
+        return self.get().qp_type
+
+    @property
+    def wr_id(self):
+        """wr_id of the next request that an ibv_wr_* call begins."""
+        return extended_qp(self, "ibv_qp_ex.wr_id").wr_id
+
+    @wr_id.setter
+    def wr_id(self, uint64_t value):
+        extended_qp(self, "ibv_qp_ex.wr_id").wr_id = value
+
+    @property
+    def wr_flags(self):
+        """IBV_SEND_* of the next request that an ibv_wr_* call begins."""
+        return extended_qp(self, "ibv_qp_ex.wr_flags").wr_flags
+
+    @wr_flags.setter
+    def wr_flags(self, unsigned int value):
+        extended_qp(self, "ibv_qp_ex.wr_flags").wr_flags = value
 
     @property
     def qp_num(self):
@@ -1035,14 +2499,23 @@ cdef class QP(Object):
         return self.pointer == NULL
 
     def close(self):
-        """ibv_destroy_qp."""
+        """ibv_destroy_qp; EBUSY while events wait to be acknowledged."""
         cdef ibv_qp *pointer = self.pointer
-        cdef int rc
+        cdef bint mine = self.origin == MADE
+        cdef int rc = 0
         if pointer == NULL:
             return
+        if self.events:
+            raise unread("ibv_destroy_qp()", self.events, "acknowledge (ibv_ack_async_event)")
+        not_polled(self.send_cq, "ibv_destroy_qp()")
+        not_polled(self.recv_cq, "ibv_destroy_qp()")
+        if self.building:
+            c_ibv_wr_abort(self.ex)
+            self.building = 0
         self.pointer = NULL
-        with nogil:
-            rc = c_ibv_destroy_qp(pointer)
+        if mine:
+            with nogil:
+                rc = c_ibv_destroy_qp(pointer)
         if rc:
             self.pointer = pointer
             raise failure(errno_of(rc), "ibv_destroy_qp()")
@@ -1051,8 +2524,13 @@ cdef class QP(Object):
     def __dealloc__(self):
         cdef ibv_qp *pointer = self.pointer
         if pointer != NULL and self.process == getpid():
-            with nogil:
-                c_ibv_destroy_qp(pointer)
+            if self.building:
+                c_ibv_wr_abort(self.ex)
+            self.send_cq.leave()
+            self.recv_cq.leave()
+            if self.origin == MADE:
+                with nogil:
+                    c_ibv_destroy_qp(pointer)
             self.forget()
 
 
@@ -1061,11 +2539,17 @@ def ibv_modify_qp(QP qp not None, int attr_mask, *, int qp_state=0, int cur_qp_s
                   unsigned int qp_access_flags=0, int pkey_index=0, int port_num=0, int max_rd_atomic=0,
                   int max_dest_rd_atomic=0, int min_rnr_timer=0, int timeout=0, int retry_cnt=0, int rnr_retry=0,
                   bytes dgid=None, int sgid_index=0, int hop_limit=64, int traffic_class=0,
-                  unsigned int flow_label=0, int dlid=0, int sl=0, bint is_global=True):
-    """Modify a queue pair: the fields of struct ibv_qp_attr that IBV_QP_* in attr_mask name; IBV_QP_AV: dgid to sl."""
+                  unsigned int flow_label=0, int dlid=0, int sl=0, bint is_global=True, int path_mig_state=0,
+                  bint en_sqd_async_notify=False, uint32_t rate_limit=0):
+    """Modify a queue pair: the fields of struct ibv_qp_attr that IBV_QP_* in attr_mask name; IBV_QP_AV: dgid to sl.
+
+    Not here: the alternate path of InfiniBand (IBV_QP_ALT_PATH), which Ethernet does not have, and IBV_QP_CAP.
+    """
     cdef ibv_qp *pointer = qp.get()
     cdef ibv_qp_attr attr
     cdef int rc
+    not_polled(qp.send_cq, f"ibv_modify_qp(qp_num=0x{pointer.qp_num:x})")
+    not_polled(qp.recv_cq, f"ibv_modify_qp(qp_num=0x{pointer.qp_num:x})")
     memset(&attr, 0, sizeof(attr))
     attr.qp_state = qp_state
     attr.cur_qp_state = cur_qp_state
@@ -1083,6 +2567,9 @@ def ibv_modify_qp(QP qp not None, int attr_mask, *, int qp_state=0, int cur_qp_s
     attr.timeout = timeout
     attr.retry_cnt = retry_cnt
     attr.rnr_retry = rnr_retry
+    attr.path_mig_state = path_mig_state
+    attr.en_sqd_async_notify = en_sqd_async_notify
+    attr.rate_limit = rate_limit
     fill_address(&attr.ah_attr, port_num, dlid, sl, is_global, dgid, sgid_index, hop_limit, traffic_class, flow_label)
     with nogil:
         rc = c_ibv_modify_qp(pointer, &attr, attr_mask)
@@ -1113,7 +2600,77 @@ def ibv_query_qp(QP qp not None, int attr_mask):
         "dgid": PyBytes_FromStringAndSize(<char *>attr.ah_attr.grh.dgid.raw, 16),
         "sgid_index": attr.ah_attr.grh.sgid_index, "hop_limit": attr.ah_attr.grh.hop_limit,
         "traffic_class": attr.ah_attr.grh.traffic_class, "dlid": attr.ah_attr.dlid, "cap": capacity(&attr.cap),
+        "path_mig_state": attr.path_mig_state, "en_sqd_async_notify": attr.en_sqd_async_notify,
+        "rate_limit": attr.rate_limit, "sq_sig_all": init.sq_sig_all,
     }
+
+
+def ibv_modify_qp_rate_limit(QP qp not None, *, uint32_t rate_limit, uint32_t max_burst_sz=0,
+                             uint16_t typical_pkt_sz=0):
+    """Pace a queue pair: kbit/s, bytes in a burst, bytes of a typical packet."""
+    cdef ibv_qp *pointer = qp.get()
+    cdef ibv_qp_rate_limit_attr attr
+    cdef int rc
+    memset(&attr, 0, sizeof(attr))
+    attr.rate_limit = rate_limit
+    attr.max_burst_sz = max_burst_sz
+    attr.typical_pkt_sz = typical_pkt_sz
+    with nogil:
+        rc = c_ibv_modify_qp_rate_limit(pointer, &attr)
+    if rc:
+        raise failure(errno_of(rc), f"ibv_modify_qp_rate_limit(qp_num=0x{pointer.qp_num:x}, rate_limit={rate_limit})")
+
+
+def ibv_query_qp_data_in_order(QP qp not None, int op, uint32_t flags=0):
+    """True if data of IBV_WR_* `op` is promised to arrive in memory in order."""
+    cdef ibv_qp *pointer = qp.get()
+    cdef int rc
+    with nogil:
+        rc = c_ibv_query_qp_data_in_order(pointer, op, flags)
+    return rc > 0
+
+
+def ibv_query_ece(QP qp not None):
+    """Enhanced connection establishment: (vendor_id, options, comp_mask) to offer the peer."""
+    cdef ibv_qp *pointer = qp.get()
+    cdef ibv_ece ece
+    cdef int rc
+    memset(&ece, 0, sizeof(ece))
+    with nogil:
+        rc = c_ibv_query_ece(pointer, &ece)
+    if rc:
+        raise failure(errno_of(rc), f"ibv_query_ece(qp_num=0x{pointer.qp_num:x})")
+    return ece.vendor_id, ece.options, ece.comp_mask
+
+
+def ibv_set_ece(QP qp not None, uint32_t vendor_id, uint32_t options, uint32_t comp_mask=0):
+    """Ask for the options agreed with the peer, before the transition to RTR."""
+    cdef ibv_qp *pointer = qp.get()
+    cdef ibv_ece ece
+    cdef int rc
+    ece.vendor_id = vendor_id
+    ece.options = options
+    ece.comp_mask = comp_mask
+    with nogil:
+        rc = c_ibv_set_ece(pointer, &ece)
+    if rc:
+        raise failure(errno_of(rc), f"ibv_set_ece(qp_num=0x{pointer.qp_num:x}, options=0x{options:x})")
+
+
+def mlx5dv_init_obj_qp(QP qp not None):
+    """DvQp: where the rings of the queue pair lie."""
+    cdef mlx5dv_qp out
+    cdef ibv_qp *pointer = qp.get()
+    cdef int rc
+    memset(&out, 0, sizeof(out))
+    out.comp_mask = c_DV_QP_UAR | c_DV_QP_RAW
+    with nogil:
+        rc = c_mlx5dv_init_obj_qp(pointer, &out)
+    if rc:
+        raise failure(errno_of(rc), "mlx5dv_init_obj(MLX5DV_OBJ_QP)")
+    return DvQp(<uintptr_t>out.dbrec, <uintptr_t>out.sq.buf, out.sq.wqe_cnt, out.sq.stride, <uintptr_t>out.rq.buf,
+                out.rq.wqe_cnt, out.rq.stride, <uintptr_t>out.bf.reg, out.bf.size, out.uar_mmap_offset,
+                out.tirn, out.tisn, out.rqn, out.sqn)
 
 
 cdef int fill_pieces(ibv_sge *sges, sg_list) except -1:
@@ -1128,48 +2685,441 @@ cdef int fill_pieces(ibv_sge *sges, sg_list) except -1:
     return count
 
 
-def ibv_post_send(QP qp not None, *, int opcode, sg_list=(), uint64_t wr_id=0, unsigned int send_flags=0,
-                  uint64_t remote_addr=0, uint32_t rkey=0, uint32_t imm_data=0, uint64_t compare_add=0,
-                  uint64_t swap=0):
-    """Post one work request (IBV_WR_*, IBV_SEND_*); sg_list holds (addr, length, lkey). Holds the GIL: too short."""
-    cdef ibv_qp *pointer = qp.get()
-    cdef ibv_sge sges[32]
-    cdef ibv_send_wr wr
+cdef int set_pieces(ibv_sge **sges, int *room, sg_list) except -1:
+    """Grow the array of a prepared request to hold the pieces; their number."""
+    pieces = list(sg_list)
+    cdef int count = len(pieces)
+    cdef ibv_sge *larger
+    if count > room[0]:
+        larger = <ibv_sge *>realloc(sges[0], count * sizeof(ibv_sge))
+        if larger == NULL:
+            raise MemoryError(f"{count} pieces of memory")
+        sges[0] = larger
+        room[0] = count
+    for i, (addr, length, lkey) in enumerate(pieces):
+        sges[0][i].addr = addr
+        sges[0][i].length = length
+        sges[0][i].lkey = lkey
+    return count
+
+
+cdef list pieces_of(ibv_sge *sges, int count):
+    return [(sges[i].addr, sges[i].length, sges[i].lkey) for i in range(count)]
+
+
+cdef object no_piece(int index, int count):
+    return ArgumentError(f"piece {index} of a request with {count}", "give sg_list as many pieces first")
+
+
+# The collector must not clear these: the C struct points at memory of the next request and of the address handle.
+@cython.no_gc_clear
+cdef class SendWR:
+    """struct ibv_send_wr with its pieces (addr, length, lkey): filled once, posted as often as wanted.
+
+    remote_addr and rkey serve RDMA and atomic operations, ah, remote_qpn and remote_qkey datagrams. `next` chains
+    requests, which one call posts together; it and the address handle are kept alive.
+    """
+
+    def __init__(self, *, int opcode, sg_list=(), uint64_t wr_id=0, unsigned int send_flags=0, uint64_t remote_addr=0,
+                 uint32_t rkey=0, uint32_t imm_data=0, uint64_t compare_add=0, uint64_t swap=0, AH ah=None,
+                 uint32_t remote_qpn=0, uint32_t remote_qkey=0, uint32_t invalidate_rkey=0, SendWR next=None):
+        self.wr.opcode = opcode
+        self.wr.wr_id = wr_id
+        self.wr.send_flags = send_flags
+        if opcode == IBV_WR_SEND_WITH_INV or opcode == IBV_WR_LOCAL_INV:
+            self.wr.invalidate_rkey = invalidate_rkey
+        else:
+            self.wr.imm_data = htonl(imm_data)
+        if opcode == IBV_WR_ATOMIC_CMP_AND_SWP or opcode == IBV_WR_ATOMIC_FETCH_AND_ADD:
+            self.wr.wr.atomic.remote_addr = remote_addr
+            self.wr.wr.atomic.rkey = rkey
+            self.wr.wr.atomic.compare_add = compare_add
+            self.wr.wr.atomic.swap = swap
+        elif ah is not None:
+            self.wr.wr.ud.ah = ah.get()
+            self.wr.wr.ud.remote_qpn = remote_qpn
+            self.wr.wr.ud.remote_qkey = remote_qkey
+            self.handle = ah
+        else:
+            self.wr.wr.rdma.remote_addr = remote_addr
+            self.wr.wr.rdma.rkey = rkey
+        self.sg_list = sg_list
+        self.next = next
+
+    @property
+    def wr_id(self):
+        return self.wr.wr_id
+
+    @wr_id.setter
+    def wr_id(self, uint64_t value):
+        self.wr.wr_id = value
+
+    @property
+    def opcode(self):
+        return self.wr.opcode
+
+    @property
+    def send_flags(self):
+        return self.wr.send_flags
+
+    @send_flags.setter
+    def send_flags(self, unsigned int value):
+        self.wr.send_flags = value
+
+    @property
+    def imm_data(self):
+        """Host byte order."""
+        return ntohl(self.wr.imm_data)
+
+    @imm_data.setter
+    def imm_data(self, uint32_t value):
+        self.wr.imm_data = htonl(value)
+
+    @property
+    def remote_addr(self):
+        return self.wr.wr.rdma.remote_addr  # the first field of all three kinds
+
+    @remote_addr.setter
+    def remote_addr(self, uint64_t value):
+        if self.handle is not None:
+            raise ArgumentError("a datagram has no remote address")
+        self.wr.wr.rdma.remote_addr = value
+
+    @property
+    def compare_add(self):
+        return self.wr.wr.atomic.compare_add
+
+    @compare_add.setter
+    def compare_add(self, uint64_t value):
+        if self.wr.opcode != IBV_WR_ATOMIC_CMP_AND_SWP and self.wr.opcode != IBV_WR_ATOMIC_FETCH_AND_ADD:
+            raise ArgumentError(f"opcode {self.wr.opcode} is no atomic operation")
+        self.wr.wr.atomic.compare_add = value
+
+    @property
+    def sg_list(self):
+        return pieces_of(self.wr.sg_list, self.wr.num_sge)
+
+    @sg_list.setter
+    def sg_list(self, value):
+        self.wr.num_sge = set_pieces(&self.wr.sg_list, &self.room, value)
+
+    def set_sge(self, int index, uint64_t addr, uint32_t length, uint32_t lkey):
+        """Change one piece: cheaper than a new sg_list."""
+        if not 0 <= index < self.wr.num_sge:
+            raise no_piece(index, self.wr.num_sge)
+        self.wr.sg_list[index].addr = addr
+        self.wr.sg_list[index].length = length
+        self.wr.sg_list[index].lkey = lkey
+
+    @property
+    def ah(self):
+        return self.handle
+
+    @property
+    def next(self):
+        return self.following
+
+    @next.setter
+    def next(self, SendWR value):
+        cdef SendWR other = value
+        while other is not None:
+            if other is self:
+                raise ArgumentError("a chain of requests would have no end")
+            other = other.following
+        self.following = value
+        self.wr.next = &value.wr if value is not None else NULL
+
+    def __dealloc__(self):
+        free(self.wr.sg_list)
+
+
+@cython.no_gc_clear
+cdef class RecvWR:
+    """struct ibv_recv_wr with its pieces (addr, length, lkey); see SendWR."""
+
+    def __init__(self, *, sg_list=(), uint64_t wr_id=0, RecvWR next=None):
+        self.wr.wr_id = wr_id
+        self.sg_list = sg_list
+        self.next = next
+
+    @property
+    def wr_id(self):
+        return self.wr.wr_id
+
+    @wr_id.setter
+    def wr_id(self, uint64_t value):
+        self.wr.wr_id = value
+
+    @property
+    def sg_list(self):
+        return pieces_of(self.wr.sg_list, self.wr.num_sge)
+
+    @sg_list.setter
+    def sg_list(self, value):
+        self.wr.num_sge = set_pieces(&self.wr.sg_list, &self.room, value)
+
+    def set_sge(self, int index, uint64_t addr, uint32_t length, uint32_t lkey):
+        """Change one piece: cheaper than a new sg_list."""
+        if not 0 <= index < self.wr.num_sge:
+            raise no_piece(index, self.wr.num_sge)
+        self.wr.sg_list[index].addr = addr
+        self.wr.sg_list[index].length = length
+        self.wr.sg_list[index].lkey = lkey
+
+    @property
+    def next(self):
+        return self.following
+
+    @next.setter
+    def next(self, RecvWR value):
+        cdef RecvWR other = value
+        while other is not None:
+            if other is self:
+                raise ArgumentError("a chain of requests would have no end")
+            other = other.following
+        self.following = value
+        self.wr.next = &value.wr if value is not None else NULL
+
+    def __dealloc__(self):
+        free(self.wr.sg_list)
+
+
+cdef int check_handles(SendWR wr) except -1:
+    # The library would follow the pointer of a closed address handle.
+    while wr is not None:
+        if wr.handle is not None:
+            wr.handle.get()
+        wr = wr.following
+    return 0
+
+
+def ibv_post_send(QP qp not None, SendWR wr not None):
+    """Post a prepared request with those chained to it. Holds the GIL: too short to give it up.
+
+    When the library refuses one of a chain, those before it were posted; the message says how many.
+    """
     cdef ibv_send_wr *bad = NULL
-    memset(&wr, 0, sizeof(wr))
-    wr.num_sge = fill_pieces(sges, sg_list)
-    wr.sg_list = sges
-    wr.wr_id = wr_id
-    wr.opcode = opcode
-    wr.send_flags = send_flags
-    wr.imm_data = htonl(imm_data)
-    if opcode == IBV_WR_ATOMIC_CMP_AND_SWP or opcode == IBV_WR_ATOMIC_FETCH_AND_ADD:
-        wr.wr.atomic.remote_addr = remote_addr
-        wr.wr.atomic.rkey = rkey
-        wr.wr.atomic.compare_add = compare_add
-        wr.wr.atomic.swap = swap
-    else:
-        wr.wr.rdma.remote_addr = remote_addr
-        wr.wr.rdma.rkey = rkey
-    cdef int rc = c_ibv_post_send(pointer, &wr, &bad)
+    cdef int rc
+    if qp.pointer == NULL or qp.building:
+        qp.idle()  # says which
+    if wr.handle is not None or wr.following is not None:
+        check_handles(wr)
+    rc = c_ibv_post_send(qp.pointer, &wr.wr, &bad)
     if rc:
-        raise failure(errno_of(rc), f"ibv_post_send(qp_num=0x{qp.qp_num:x}, opcode={opcode}, wr_id={wr_id}, "
-                                    f"num_sge={wr.num_sge})")
+        raise send_failure(errno_of(rc), qp.pointer, wr, bad)
 
 
-def ibv_post_recv(QP qp not None, *, sg_list=(), uint64_t wr_id=0):
-    """Post one receive; sg_list holds (addr, length, lkey)."""
+cdef object send_failure(int error, ibv_qp *pointer, SendWR wr, ibv_send_wr *bad):
+    cdef int posted = 0
+    while wr.following is not None and &wr.wr != bad:
+        wr = wr.following
+        posted += 1
+    return failure(error, f"ibv_post_send(qp_num=0x{pointer.qp_num:x}, opcode={wr.wr.opcode}, wr_id={wr.wr.wr_id}, "
+                          f"num_sge={wr.wr.num_sge})" + (f" after {posted} posted" if posted else ""))
+
+
+cdef object recv_failure(int error, call, RecvWR wr, ibv_recv_wr *bad):
+    cdef int posted = 0
+    while wr.following is not None and &wr.wr != bad:
+        wr = wr.following
+        posted += 1
+    return failure(error, f"{call}wr_id={wr.wr.wr_id}, num_sge={wr.wr.num_sge})" +
+                   (f" after {posted} posted" if posted else ""))
+
+
+def ibv_post_recv(QP qp not None, RecvWR wr not None):
+    """Post a prepared receive with those chained to it."""
     cdef ibv_qp *pointer = qp.get()
-    cdef ibv_sge sges[32]
-    cdef ibv_recv_wr wr
     cdef ibv_recv_wr *bad = NULL
-    memset(&wr, 0, sizeof(wr))
-    wr.num_sge = fill_pieces(sges, sg_list)
-    wr.sg_list = sges
-    wr.wr_id = wr_id
-    cdef int rc = c_ibv_post_recv(pointer, &wr, &bad)
+    cdef int rc = c_ibv_post_recv(pointer, &wr.wr, &bad)
     if rc:
-        raise failure(errno_of(rc), f"ibv_post_recv(qp_num=0x{qp.qp_num:x}, wr_id={wr_id}, num_sge={wr.num_sge})")
+        raise recv_failure(errno_of(rc), f"ibv_post_recv(qp_num=0x{pointer.qp_num:x}, ", wr, bad)
+
+
+def ibv_post_srq_recv(SRQ srq not None, RecvWR wr not None):
+    """Post a prepared receive with those chained to it to a shared receive queue."""
+    cdef ibv_srq *pointer = srq.get()
+    cdef ibv_recv_wr *bad = NULL
+    cdef int rc = c_ibv_post_srq_recv(pointer, &wr.wr, &bad)
+    if rc:
+        raise recv_failure(errno_of(rc), "ibv_post_srq_recv(", wr, bad)
+
+
+# --------------------------------------------------------------------------------------------------- extended posting
+cdef ibv_qp_ex *extended_qp(QP qp, call) except NULL:
+    qp.get()
+    if qp.ex == NULL:
+        raise misused(f"{call}()", "make the queue pair with ibv_create_qp_ex or mlx5dv_create_qp and send_ops_flags")
+    return qp.ex
+
+
+cdef ibv_qp_ex *built(QP qp, int least, call) except NULL:
+    cdef ibv_qp_ex *ex = extended_qp(qp, call)
+    if qp.building < least:
+        raise misused(f"{call}()",
+                      "call ibv_wr_start first" if least == 1 else "begin a request first: ibv_wr_send, ...")
+    return ex
+
+
+cdef object unoffered(call):
+    return VerbsError(f"{call}()", EOPNOTSUPP,
+                      "this type of queue pair has no such operation, or it was made without its IBV_QP_EX_WITH_* in "
+                      "send_ops_flags")
+
+
+def ibv_wr_start(QP qp not None):
+    """Begin a batch of requests. It ends with ibv_wr_complete or ibv_wr_abort, on the same thread."""
+    cdef ibv_qp_ex *ex = extended_qp(qp, "ibv_wr_start")
+    if qp.building:
+        raise misused("ibv_wr_start()", "call ibv_wr_complete or ibv_wr_abort first")
+    c_ibv_wr_start(ex)
+    qp.building = 1
+
+
+def ibv_wr_complete(QP qp not None):
+    """Post the batch; after a failure (a request was wrong, or the queue full) none of it was posted."""
+    cdef ibv_qp_ex *ex = built(qp, 1, "ibv_wr_complete")
+    qp.building = 0
+    cdef int rc = c_ibv_wr_complete(ex)
+    if rc:
+        raise failure(errno_of(rc), f"ibv_wr_complete(qp_num=0x{qp.pointer.qp_num:x})")
+
+
+def ibv_wr_abort(QP qp not None):
+    """Drop the batch."""
+    cdef ibv_qp_ex *ex = built(qp, 1, "ibv_wr_abort")
+    qp.building = 0
+    c_ibv_wr_abort(ex)
+
+
+def ibv_wr_send(QP qp not None):
+    """Begin a SEND, with the wr_id and wr_flags of the queue pair."""
+    cdef ibv_qp_ex *ex = built(qp, 1, "ibv_wr_send")
+    if ex.wr_send == NULL:
+        raise unoffered("ibv_wr_send")
+    c_ibv_wr_send(ex)
+    qp.building = 2
+
+
+def ibv_wr_send_imm(QP qp not None, uint32_t imm_data):
+    """Begin a SEND with immediate data (host byte order)."""
+    cdef ibv_qp_ex *ex = built(qp, 1, "ibv_wr_send_imm")
+    if ex.wr_send_imm == NULL:
+        raise unoffered("ibv_wr_send_imm")
+    c_ibv_wr_send_imm(ex, htonl(imm_data))
+    qp.building = 2
+
+
+def ibv_wr_rdma_write(QP qp not None, uint32_t rkey, uint64_t remote_addr):
+    """Begin an RDMA WRITE."""
+    cdef ibv_qp_ex *ex = built(qp, 1, "ibv_wr_rdma_write")
+    if ex.wr_rdma_write == NULL:
+        raise unoffered("ibv_wr_rdma_write")
+    c_ibv_wr_rdma_write(ex, rkey, remote_addr)
+    qp.building = 2
+
+
+def ibv_wr_rdma_write_imm(QP qp not None, uint32_t rkey, uint64_t remote_addr, uint32_t imm_data):
+    """Begin an RDMA WRITE with immediate data (host byte order)."""
+    cdef ibv_qp_ex *ex = built(qp, 1, "ibv_wr_rdma_write_imm")
+    if ex.wr_rdma_write_imm == NULL:
+        raise unoffered("ibv_wr_rdma_write_imm")
+    c_ibv_wr_rdma_write_imm(ex, rkey, remote_addr, htonl(imm_data))
+    qp.building = 2
+
+
+def ibv_wr_rdma_read(QP qp not None, uint32_t rkey, uint64_t remote_addr):
+    """Begin an RDMA READ."""
+    cdef ibv_qp_ex *ex = built(qp, 1, "ibv_wr_rdma_read")
+    if ex.wr_rdma_read == NULL:
+        raise unoffered("ibv_wr_rdma_read")
+    c_ibv_wr_rdma_read(ex, rkey, remote_addr)
+    qp.building = 2
+
+
+def ibv_wr_atomic_cmp_swp(QP qp not None, uint32_t rkey, uint64_t remote_addr, uint64_t compare, uint64_t swap):
+    """Begin a compare-and-swap of 8 bytes; the old value comes back in the request's memory, host byte order."""
+    cdef ibv_qp_ex *ex = built(qp, 1, "ibv_wr_atomic_cmp_swp")
+    if ex.wr_atomic_cmp_swp == NULL:
+        raise unoffered("ibv_wr_atomic_cmp_swp")
+    c_ibv_wr_atomic_cmp_swp(ex, rkey, remote_addr, compare, swap)
+    qp.building = 2
+
+
+def ibv_wr_atomic_fetch_add(QP qp not None, uint32_t rkey, uint64_t remote_addr, uint64_t add):
+    """Begin a fetch-and-add of 8 bytes; the old value comes back in the request's memory, host byte order."""
+    cdef ibv_qp_ex *ex = built(qp, 1, "ibv_wr_atomic_fetch_add")
+    if ex.wr_atomic_fetch_add == NULL:
+        raise unoffered("ibv_wr_atomic_fetch_add")
+    c_ibv_wr_atomic_fetch_add(ex, rkey, remote_addr, add)
+    qp.building = 2
+
+
+def ibv_wr_set_ud_addr(QP qp not None, AH ah not None, uint32_t remote_qpn, uint32_t remote_qkey):
+    """Where the datagram that was begun goes. Keep the address handle until the batch is complete."""
+    cdef ibv_qp_ex *ex = built(qp, 2, "ibv_wr_set_ud_addr")
+    if ex.wr_set_ud_addr == NULL:
+        raise unoffered("ibv_wr_set_ud_addr")
+    c_ibv_wr_set_ud_addr(ex, ah.get(), remote_qpn, remote_qkey)
+
+
+def ibv_wr_set_sge(QP qp not None, uint32_t lkey, uint64_t addr, uint32_t length):
+    """The memory of the request that was begun: one piece."""
+    cdef ibv_qp_ex *ex = built(qp, 2, "ibv_wr_set_sge")
+    if ex.wr_set_sge == NULL:
+        raise unoffered("ibv_wr_set_sge")
+    c_ibv_wr_set_sge(ex, lkey, addr, length)
+
+
+def ibv_wr_set_sge_list(QP qp not None, sg_list):
+    """The memory of the request that was begun: pieces (addr, length, lkey)."""
+    cdef ibv_qp_ex *ex = built(qp, 2, "ibv_wr_set_sge_list")
+    cdef ibv_sge sges[32]
+    cdef int count = fill_pieces(sges, sg_list)
+    if ex.wr_set_sge_list == NULL:
+        raise unoffered("ibv_wr_set_sge_list")
+    c_ibv_wr_set_sge_list(ex, count, sges)
+
+
+def ibv_wr_set_inline_data(QP qp not None, bytes data not None):
+    """The data of the request that was begun, copied into it."""
+    cdef ibv_qp_ex *ex = built(qp, 2, "ibv_wr_set_inline_data")
+    if ex.wr_set_inline_data == NULL:
+        raise unoffered("ibv_wr_set_inline_data")
+    c_ibv_wr_set_inline_data(ex, PyBytes_AS_STRING(data), len(data))
+
+
+def ibv_wr_set_inline_data_list(QP qp not None, buffers):
+    """The data of the request that was begun, copied into it from a sequence of at most 32 bytes objects."""
+    cdef ibv_qp_ex *ex = built(qp, 2, "ibv_wr_set_inline_data_list")
+    cdef ibv_data_buf list_[32]
+    cdef list kept = list(buffers)
+    cdef bytes data
+    if len(kept) > 32:
+        raise ArgumentError(f"{len(kept)} pieces of inline data, more than 32", "join them")
+    for i in range(len(kept)):
+        data = kept[i]
+        list_[i].addr = PyBytes_AS_STRING(data)
+        list_[i].length = len(data)
+    if ex.wr_set_inline_data_list == NULL:
+        raise unoffered("ibv_wr_set_inline_data_list")
+    c_ibv_wr_set_inline_data_list(ex, len(kept), list_)
+
+
+def mlx5dv_wr_raw_wqe(QP qp not None, bytes wqe not None):
+    """Put a work request in the format of the device into the batch; the library fills its index and number in.
+
+    The queue pair needs MLX5DV_QP_EX_WITH_RAW_WQE in dv_send_ops_flags.
+    """
+    cdef ibv_qp_ex *ex = built(qp, 1, "mlx5dv_wr_raw_wqe")
+    cdef mlx5dv_qp_ex *dv = c_mlx5dv_qp_ex_from_ibv_qp_ex(ex)
+    if dv.wr_raw_wqe == NULL:
+        raise unoffered("mlx5dv_wr_raw_wqe")
+    cdef size_t length = len(wqe)
+    # The control segment says how many 16-byte parts the library copies (bits 5:0 of its second word).
+    if length < 16 or length < 16 * (<size_t>(<uint8_t>PyBytes_AS_STRING(wqe)[7]) % 64):
+        raise ArgumentError(f"a work request of {length} bytes, fewer than its control segment says")
+    c_mlx5dv_wr_raw_wqe(dv, PyBytes_AS_STRING(wqe))
 
 
 # --------------------------------------------------------------------------------------------------------------- DEVX
@@ -1277,6 +3227,265 @@ def mlx5dv_devx_obj_modify(DevxObj obj not None, bytes command not None, size_t 
     if rc:
         raise device_error(f"mlx5dv_devx_obj_modify({inlen} bytes)", errno_of(rc), out)
     return out
+
+
+# The same two commands on objects that verbs made; the kernel checks that the command names the object.
+cdef enum Verb:
+    CQ_QUERY
+    CQ_MODIFY
+    QP_QUERY
+    QP_MODIFY
+    SRQ_QUERY
+    SRQ_MODIFY
+
+
+cdef bytes devx_on(Verb verb, void *pointer, call, bytes command, size_t outlen):
+    cdef bytes out = output_buffer(outlen)
+    cdef const char *c_command = PyBytes_AS_STRING(command)
+    cdef char *c_out = PyBytes_AS_STRING(out)
+    cdef size_t inlen = len(command)
+    cdef int rc
+    with nogil:
+        if verb == CQ_QUERY:
+            rc = c_mlx5dv_devx_cq_query(<ibv_cq *>pointer, c_command, inlen, c_out, outlen)
+        elif verb == CQ_MODIFY:
+            rc = c_mlx5dv_devx_cq_modify(<ibv_cq *>pointer, c_command, inlen, c_out, outlen)
+        elif verb == QP_QUERY:
+            rc = c_mlx5dv_devx_qp_query(<ibv_qp *>pointer, c_command, inlen, c_out, outlen)
+        elif verb == QP_MODIFY:
+            rc = c_mlx5dv_devx_qp_modify(<ibv_qp *>pointer, c_command, inlen, c_out, outlen)
+        elif verb == SRQ_QUERY:
+            rc = c_mlx5dv_devx_srq_query(<ibv_srq *>pointer, c_command, inlen, c_out, outlen)
+        else:
+            rc = c_mlx5dv_devx_srq_modify(<ibv_srq *>pointer, c_command, inlen, c_out, outlen)
+    if rc:
+        raise device_error(f"{call}({inlen} bytes)", errno_of(rc), out)
+    return out
+
+
+def mlx5dv_devx_cq_query(CQ cq not None, bytes command not None, size_t outlen):
+    """Run a query command on a completion queue of verbs; its output."""
+    return devx_on(CQ_QUERY, cq.get(), "mlx5dv_devx_cq_query", command, outlen)
+
+
+def mlx5dv_devx_cq_modify(CQ cq not None, bytes command not None, size_t outlen):
+    """Run a command that changes a completion queue of verbs; its output."""
+    return devx_on(CQ_MODIFY, cq.get(), "mlx5dv_devx_cq_modify", command, outlen)
+
+
+def mlx5dv_devx_qp_query(QP qp not None, bytes command not None, size_t outlen):
+    """Run a query command on a queue pair of verbs; its output."""
+    return devx_on(QP_QUERY, qp.get(), "mlx5dv_devx_qp_query", command, outlen)
+
+
+def mlx5dv_devx_qp_modify(QP qp not None, bytes command not None, size_t outlen):
+    """Run a command that changes a queue pair of verbs; its output."""
+    return devx_on(QP_MODIFY, qp.get(), "mlx5dv_devx_qp_modify", command, outlen)
+
+
+def mlx5dv_devx_srq_query(SRQ srq not None, bytes command not None, size_t outlen):
+    """Run a query command on a shared receive queue of verbs; its output."""
+    return devx_on(SRQ_QUERY, srq.get(), "mlx5dv_devx_srq_query", command, outlen)
+
+
+def mlx5dv_devx_srq_modify(SRQ srq not None, bytes command not None, size_t outlen):
+    """Run a command that changes a shared receive queue of verbs; its output."""
+    return devx_on(SRQ_MODIFY, srq.get(), "mlx5dv_devx_srq_modify", command, outlen)
+
+
+def mlx5dv_devx_create_cmd_comp(Context context not None):
+    """Create a channel for the answers of queries that are not waited for."""
+    cdef ibv_context *parent = context.get()
+    cdef mlx5dv_devx_cmd_comp *pointer
+    cdef int error
+    with nogil:
+        pointer = c_mlx5dv_devx_create_cmd_comp(parent)
+        error = errno
+    if pointer == NULL:
+        raise failure(error, f"mlx5dv_devx_create_cmd_comp({context.name})")
+    cdef CmdComp channel = CmdComp.__new__(CmdComp)
+    channel.pointer = pointer
+    channel.context = context
+    context.children += 1
+    return channel
+
+
+@cython.no_gc
+cdef class CmdComp(Object):
+    """struct mlx5dv_devx_cmd_comp: a descriptor that becomes readable when a query was answered."""
+
+    cdef mlx5dv_devx_cmd_comp *get(self) except NULL:
+        if self.pointer == NULL:
+            raise closed("channel of command answers")
+        return self.pointer
+
+    @property
+    def fd(self):
+        return self.get().fd
+
+    @property
+    def closed(self):
+        return self.pointer == NULL
+
+    def close(self):
+        """mlx5dv_devx_destroy_cmd_comp."""
+        cdef mlx5dv_devx_cmd_comp *pointer = self.pointer
+        if pointer == NULL:
+            return
+        self.pointer = NULL
+        with nogil:
+            c_mlx5dv_devx_destroy_cmd_comp(pointer)
+        self.context.children -= 1
+
+    def __dealloc__(self):
+        if self.pointer != NULL and self.process == getpid():
+            c_mlx5dv_devx_destroy_cmd_comp(self.pointer)
+            self.context.children -= 1
+
+
+def mlx5dv_devx_obj_query_async(DevxObj obj not None, bytes command not None, size_t outlen, uint64_t wr_id,
+                                CmdComp channel not None):
+    """Run a query command on an object without waiting; its answer comes to the channel."""
+    cdef mlx5dv_devx_obj *pointer = obj.get()
+    cdef mlx5dv_devx_cmd_comp *answers = channel.get()
+    cdef const char *c_command = PyBytes_AS_STRING(command)
+    cdef size_t inlen = len(command)
+    cdef int rc
+    with nogil:
+        rc = c_mlx5dv_devx_obj_query_async(pointer, c_command, inlen, outlen, wr_id, answers)
+    if rc:
+        raise failure(errno_of(rc), f"mlx5dv_devx_obj_query_async({inlen} bytes, wr_id={wr_id})")
+
+
+def mlx5dv_devx_get_async_cmd_comp(CmdComp channel not None, size_t outlen):
+    """Wait for an answer: DevxAnswer, with the `outlen` bytes that its query asked for.
+
+    EAGAIN at once if the descriptor was made non-blocking and there is none; ENOSPC if the answer is longer.
+    """
+    cdef mlx5dv_devx_cmd_comp *pointer = channel.get()
+    cdef size_t room = sizeof(mlx5dv_devx_async_cmd_hdr) + outlen
+    cdef mlx5dv_devx_async_cmd_hdr *answer = <mlx5dv_devx_async_cmd_hdr *>calloc(1, room)
+    cdef int rc
+    if answer == NULL:
+        raise MemoryError(f"an answer of {room} bytes")
+    try:
+        while True:
+            with nogil:
+                rc = c_mlx5dv_devx_get_async_cmd_comp(pointer, answer, room)
+            if rc == 0:
+                return DevxAnswer(answer.wr_id, PyBytes_FromStringAndSize(
+                    <char *>answer + sizeof(mlx5dv_devx_async_cmd_hdr), outlen))
+            rc = errno_of(rc)
+            if rc != EINTR:
+                raise failure(rc, f"mlx5dv_devx_get_async_cmd_comp(outlen={outlen})")
+            PyErr_CheckSignals()
+    finally:
+        free(answer)
+
+
+def mlx5dv_devx_create_event_channel(Context context not None, int flags=0):
+    """Create a channel for events of the device (MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_*)."""
+    cdef ibv_context *parent = context.get()
+    cdef mlx5dv_devx_event_channel *pointer
+    cdef int error
+    with nogil:
+        pointer = c_mlx5dv_devx_create_event_channel(parent, flags)
+        error = errno
+    if pointer == NULL:
+        raise failure(error, f"mlx5dv_devx_create_event_channel({context.name}, flags=0x{flags:x})")
+    cdef EventChannel channel = EventChannel.__new__(EventChannel)
+    channel.pointer = pointer
+    channel.context = context
+    context.children += 1
+    return channel
+
+
+@cython.no_gc
+cdef class EventChannel(Object):
+    """struct mlx5dv_devx_event_channel: a descriptor that becomes readable when a subscribed event happens."""
+
+    cdef mlx5dv_devx_event_channel *get(self) except NULL:
+        if self.pointer == NULL:
+            raise closed("event channel")
+        return self.pointer
+
+    @property
+    def fd(self):
+        return self.get().fd
+
+    @property
+    def closed(self):
+        return self.pointer == NULL
+
+    def close(self):
+        """mlx5dv_devx_destroy_event_channel."""
+        cdef mlx5dv_devx_event_channel *pointer = self.pointer
+        if pointer == NULL:
+            return
+        self.pointer = NULL
+        with nogil:
+            c_mlx5dv_devx_destroy_event_channel(pointer)
+        self.context.children -= 1
+
+    def __dealloc__(self):
+        if self.pointer != NULL and self.process == getpid():
+            c_mlx5dv_devx_destroy_event_channel(self.pointer)
+            self.context.children -= 1
+
+
+def mlx5dv_devx_subscribe_devx_event(EventChannel channel not None, DevxObj obj, events, uint64_t cookie=0):
+    """Subscribe to events (numbers of the PRM) of an object, or with None to those of the device as a whole."""
+    cdef mlx5dv_devx_event_channel *pointer = channel.get()
+    cdef mlx5dv_devx_obj *about = obj.get() if obj is not None else NULL
+    cdef uint16_t numbers[32]
+    cdef uint16_t count = 0
+    cdef int rc
+    for number in events:
+        if count == 32:
+            raise ArgumentError("at most 32 events in one subscription", "subscribe several times")
+        numbers[count] = number
+        count += 1
+    with nogil:
+        rc = c_mlx5dv_devx_subscribe_devx_event(pointer, about, count * sizeof(uint16_t), numbers, cookie)
+    if rc:
+        raise failure(errno_of(rc), f"mlx5dv_devx_subscribe_devx_event({[numbers[i] for i in range(count)]}, "
+                                    f"cookie={cookie})")
+
+
+def mlx5dv_devx_subscribe_devx_event_fd(EventChannel channel not None, int fd, DevxObj obj, uint16_t event_num):
+    """Have an event of an object (None: of the device) signal an eventfd, which the caller owns."""
+    cdef mlx5dv_devx_event_channel *pointer = channel.get()
+    cdef mlx5dv_devx_obj *about = obj.get() if obj is not None else NULL
+    cdef int rc
+    with nogil:
+        rc = c_mlx5dv_devx_subscribe_devx_event_fd(pointer, fd, about, event_num)
+    if rc:
+        raise failure(errno_of(rc), f"mlx5dv_devx_subscribe_devx_event_fd(fd={fd}, event_num={event_num})")
+
+
+def mlx5dv_devx_get_event(EventChannel channel not None, size_t max_data=128):
+    """Wait for an event: DevxEvent. EAGAIN at once if the descriptor was made non-blocking and there is none."""
+    cdef mlx5dv_devx_event_channel *pointer = channel.get()
+    cdef size_t room = sizeof(mlx5dv_devx_async_event_hdr) + max_data
+    cdef mlx5dv_devx_async_event_hdr *event = <mlx5dv_devx_async_event_hdr *>calloc(1, room)
+    cdef ssize_t count
+    cdef int error
+    if event == NULL:
+        raise MemoryError(f"an event of {room} bytes")
+    try:
+        while True:
+            with nogil:
+                count = c_mlx5dv_devx_get_event(pointer, event, room)
+                error = errno
+            if count >= <ssize_t>sizeof(mlx5dv_devx_async_event_hdr):
+                return DevxEvent(event.cookie, PyBytes_FromStringAndSize(
+                    <char *>event + sizeof(mlx5dv_devx_async_event_hdr),
+                    count - <ssize_t>sizeof(mlx5dv_devx_async_event_hdr)))
+            if count >= 0 or error != EINTR:
+                raise failure(error if count < 0 else EINVAL, f"mlx5dv_devx_get_event(max_data={max_data})")
+            PyErr_CheckSignals()
+    finally:
+        free(event)
 
 
 cdef Umem new_umem(Context context, mlx5dv_devx_umem *pointer, int error, call):
@@ -1432,6 +3641,44 @@ def mlx5dv_devx_query_eqn(Context context not None, uint32_t vector):
     if rc:
         raise failure(errno_of(rc), f"mlx5dv_devx_query_eqn({context.name}, {vector})")
     return eqn
+
+
+def mlx5dv_query_device(Context context not None, uint64_t comp_mask=0):
+    """struct mlx5dv_context as a dict of its integer fields; comp_mask asks for the optional ones."""
+    cdef ibv_context *pointer = context.get()
+    cdef mlx5dv_context attr
+    cdef int rc
+    memset(&attr, 0, sizeof(attr))
+    attr.comp_mask = comp_mask
+    with nogil:
+        rc = c_mlx5dv_query_device(pointer, &attr)
+    if rc:
+        raise failure(errno_of(rc), f"mlx5dv_query_device({context.name}, comp_mask=0x{comp_mask:x})")
+    return {"version": attr.version, "flags": attr.flags, "comp_mask": attr.comp_mask,
+            "max_dynamic_bfregs": attr.max_dynamic_bfregs,
+            "max_clock_info_update_nsec": attr.max_clock_info_update_nsec,
+            "flow_action_flags": attr.flow_action_flags, "dc_odp_caps": attr.dc_odp_caps,
+            "num_lag_ports": attr.num_lag_ports, "max_wr_memcpy_length": attr.max_wr_memcpy_length}
+
+
+def mlx5dv_get_clock_info(Context context not None):
+    """ClockInfo as of now; good for max_clock_info_update_nsec of mlx5dv_query_device."""
+    cdef ibv_context *pointer = context.get()
+    cdef mlx5dv_clock_info info
+    cdef int rc
+    memset(&info, 0, sizeof(info))
+    with nogil:
+        rc = c_mlx5dv_get_clock_info(pointer, &info)
+    if rc:
+        raise failure(errno_of(rc), f"mlx5dv_get_clock_info({context.name})")
+    return ClockInfo(info.nsec, info.last_cycles, info.frac, info.mult, info.shift, info.mask)
+
+
+def mlx5dv_ts_to_ns(clock_info, uint64_t device_timestamp):
+    """The nanoseconds of a completion timestamp."""
+    cdef mlx5dv_clock_info info
+    info.nsec, info.last_cycles, info.frac, info.mult, info.shift, info.mask = clock_info
+    return c_mlx5dv_ts_to_ns(&info, device_timestamp)
 
 
 def store_doorbell(uintptr_t address, bytes value not None):

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "sim/uverbs/attach.h"
+#include "sim/uverbs/events.h"
 #include "sim/uverbs/nic.h"
 
 namespace {
@@ -76,6 +77,8 @@ void gda_sim_set_gpu_staging(int on) {
     Nic nic(Nic::Make::no);
     if (nic) nic->set_gpu_staging(on != 0);
 }
+
+int gda_sim_raise(int event) { return sim::uverbs::events::raise(event); }
 
 uint64_t gda_sim_objects(void) {
     Nic nic(Nic::Make::no);

@@ -25,4 +25,8 @@ GDA_SIM_EXPORT const char* gda_sim_report(void);         // sentences separated 
 GDA_SIM_EXPORT void gda_sim_clear_report(void);
 GDA_SIM_EXPORT int gda_sim_last_doorbell(uint32_t qpn, uint64_t* value);  // 1 if there was one
 GDA_SIM_EXPORT void gda_sim_set_gpu_staging(int on);
+// Tells every open context of an event of the port or the device, as a card reports it by itself: a number of enum
+// ibv_event_type that is about neither a queue nor a shared queue. What queries answer does not change.
+// How many contexts were told; -EINVAL for an event about an object.
+GDA_SIM_EXPORT int gda_sim_raise(int event);
 GDA_SIM_EXPORT uint64_t gda_sim_objects(void);  // objects alive in this process's NIC: 0 after a clean teardown

@@ -7,7 +7,7 @@
 #include <gda/formats/status.h>
 #include <gda/target/types.h>
 
-enum { GDA_HANDLE_VERSION = 0x67646101 };  // "gda", 1
+enum { GDA_HANDLE_VERSION = 0x67646102 };  // "gda", 2
 
 // What a device function answers: see formats/status.h. Zero is success.
 typedef uint64_t gda_status;
@@ -51,7 +51,17 @@ struct gda_cq {
     uint32_t reserved;
 };
 
-// A queue pair with its send completion queue. The first 128 bytes are constant while kernels run; the words that
+// A receive queue with its completion queue, a ring that the NIC may not overrun: no more receives are posted than it
+// has entries.
+struct gda_rq {
+    uint64_t ring;      // data segments of 16 bytes, one a receive; the NIC reads it. Zero: there is no receive queue
+    uint64_t record;    // receive_counter word; the NIC reads it
+    uint32_t log_size;  // entries, of this ring and of the completion queue's
+    uint32_t reserved;
+    gda_cq cq;
+};
+
+// A queue pair with its completion queues. The first 128 bytes and `rq` are constant while kernels run; the words that
 // threads contend for lie in lines of their own.
 struct gda_qp {
     uint32_t version;   // GDA_HANDLE_VERSION
@@ -74,6 +84,26 @@ struct gda_qp {
     gda_status error;      // first error, latched; zero while healthy
     uint64_t cq_consumed;  // completions read (ring completion queue)
     uint8_t pad2[32];
+
+    gda_rq rq;
+    uint64_t receive_cq_base;  // completions that the ring had seen when the first receive was posted
+
+    uint64_t receive_reserved;  // receives handed out to writers; only grows
+    uint64_t receive_ready;     // receives written, in order, and told to the NIC
+    uint8_t pad3[48];
+
+    uint64_t received;  // receives whose completion was read; its top bit: a thread is reading
+    uint8_t pad4[56];
+};
+
+// What has arrived: gda_poll_receive and gda_wait_receive fill it in.
+struct gda_received {
+    uint64_t index;      // of the receive, as gda_post_receive answered it
+    uint64_t addr;       // the memory that was posted for it
+    uint32_t bytes;      // length of the message; of a put with immediate, those that it wrote elsewhere
+    uint32_t immediate;  // where the operation has one
+    uint32_t opcode;     // enum cqe_opcode: MLX5_CQE_RESP_SEND, _SEND_IMM or _WR_IMM
+    uint32_t reserved;
 };
 
 #define GDA_ASSERT_AT(type, member, offset) \
@@ -88,4 +118,12 @@ GDA_ASSERT_AT(gda_qp, cq, 56);
 GDA_ASSERT_AT(gda_qp, reserved, 128);
 GDA_ASSERT_AT(gda_qp, ready, 192);
 GDA_ASSERT_AT(gda_qp, error, 208);
-static_assert(sizeof(gda_mr) == 32 && sizeof(gda_cq) == 32 && sizeof(gda_qp) == 256, "handle sizes are ABI");
+GDA_ASSERT_AT(gda_rq, log_size, 16);
+GDA_ASSERT_AT(gda_rq, cq, 24);
+GDA_ASSERT_AT(gda_qp, rq, 256);
+GDA_ASSERT_AT(gda_qp, receive_cq_base, 312);
+GDA_ASSERT_AT(gda_qp, receive_reserved, 320);
+GDA_ASSERT_AT(gda_qp, received, 384);
+GDA_ASSERT_AT(gda_received, bytes, 16);
+static_assert(sizeof(gda_mr) == 32 && sizeof(gda_cq) == 32 && sizeof(gda_rq) == 56, "handle sizes are ABI");
+static_assert(sizeof(gda_qp) == 448 && sizeof(gda_received) == 32, "handle sizes are ABI");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading completions: from the NIC's CQEs to the queue's `done`, `error` and `cq_consumed`. Called by ring.h (a full
-// ring) and put.h (wait, test, flush). Document: docs/one_put.md, step 11; ConnectX Programmer's Reference Manual,
+// ring) and wait.h (wait, test, flush). Document: docs/one_put.md, step 11; ConnectX Programmer's Reference Manual,
 // "Completion Queue Entry Format".
 //
 // Who writes what: the NIC writes CQEs, body first and the last dword last. Any thread of a shared queue may poll.

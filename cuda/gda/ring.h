@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots of a send queue: reserve, publish, ring the doorbell. Called by put.h; document: docs/one_put.md, steps 4
-// and 6.
+// Slots of a send queue: reserve, publish, ring the doorbell. Called by submit.h; document: docs/one_put.md, steps 3
+// and 5.
 //
 // Who owns what between the counters (64-bit indices of basic blocks; slot = index & (depth - 1)):
 //   [done, ready)      the NIC: published, perhaps rung, perhaps completed
@@ -88,6 +88,22 @@ GDA_DEVICE void publish_owned(gda_qp* qp, const queue_view& q, const claim& c) {
     target::store_owned(&qp->ready, end);
 }
 
+// Until `ready` reaches `base`: then the slots from `base` on are the caller's to publish. False: an earlier thread is
+// gone, and the queue has failed.
+GDA_DEVICE bool await_turn(gda_qp* qp, const queue_view& q, const uint64_t* ready, uint64_t base) {
+    uint64_t give_up_at = 0;
+    while (target::load_shared(ready) != base) {
+        target::idle();
+        if (give_up_at == 0) {
+            give_up_at = moment_after(PREDECESSOR_LIMIT_NS);
+        } else if (target::clock_ns() >= give_up_at) {
+            latch(qp, q, make_status(prm::GDA_TIMEOUT, q.qpn, base));
+            return false;
+        }
+    }
+    return true;
+}
+
 // In order: waits until all earlier slots are published, rings unless somebody later will, passes the right on.
 //
 // No doorbell is lost: whoever does not ring has seen a later reservation, its owner publishes after this thread (it
@@ -100,16 +116,7 @@ GDA_DEVICE void publish_shared(gda_qp* qp, const queue_view& q, const claim& c) 
     // Both for the own WQEs (release) and, when `ready` was read as c.base before, for earlier ones (acquire).
     target::wqe_before_doorbell_record(q.scope);
     if (c.ready != c.base) {
-        uint64_t give_up_at = 0;
-        while (target::load_shared(&qp->ready) != c.base) {
-            target::idle();
-            if (give_up_at == 0) {
-                give_up_at = moment_after(PREDECESSOR_LIMIT_NS);
-            } else if (target::clock_ns() >= give_up_at) {
-                latch(qp, q, make_status(prm::GDA_TIMEOUT, q.qpn, c.base));
-                return;
-            }
-        }
+        if (!await_turn(qp, q, &qp->ready, c.base)) return;
         target::earlier_slots_before_mine(q.scope);
         reserved = target::load_shared(&qp->reserved);  // meanwhile more may have come: let the last one ring
     }

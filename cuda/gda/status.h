@@ -9,6 +9,7 @@
 // Names that kernels use bare.
 using gda::prm::GDA_BAD_HANDLE;
 using gda::prm::GDA_COMPLETION_ERROR;
+using gda::prm::GDA_NO_RECEIVE_QUEUE;
 using gda::prm::GDA_NOT_CONNECTED;
 using gda::prm::GDA_OK;
 using gda::prm::GDA_OUT_OF_BOUNDS;

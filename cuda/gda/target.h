@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a target must provide. Everything above this line of the house is written once, for a GPU (target/cuda.h: PTX)
 // and for a CPU (target/host.h: compiler atomics and, for a real card, the processor's I/O barriers). Called by ring.h,
-// post.h, poll.h and put.h. Facts: PTX ISA, "Memory Consistency Model"; PCI Express Base Specification, "Transaction
-// Ordering".
+// post.h, poll.h and message.h. Facts: PTX ISA, "Memory Consistency Model"; PCI Express Base Specification,
+// "Transaction Ordering".
 //
 // Words. GDA_DEVICE qualifies a device function, GDA_API one that kernels call, and GDA_KERNEL(name)(parameters)
 // declares a kernel that Python can launch.

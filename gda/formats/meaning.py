@@ -112,7 +112,7 @@ _STATUS = {
     ),
     3: (
         "queue full",
-        "no slot of the send queue became free before the deadline",
+        "no slot of the send queue became free before the deadline, or all receives are posted already",
         "make the queue deeper, post less before waiting, or raise the queue pair's deadline",
     ),
     4: (
@@ -125,6 +125,11 @@ _STATUS = {
         "bad handle",
         "the handle is null, or made for another version of the device library",
         "pass objects of this package as kernel arguments, and compile kernels with this package's headers",
+    ),
+    7: (
+        "no receive queue",
+        "the queue pair was made without a receive queue",
+        "make it with receive_depth, for example nic.queue_pair(receive_depth=64)",
     ),
 }
 

@@ -19,18 +19,25 @@ from gda.nic.placement import Slab, make_slab
 
 __all__ = ["Addresses", "Handle"]
 
-_COUNTERS = ("reserved", "ready", "done", "error", "cq_consumed")
+_COUNTERS = (
+    "reserved", "ready", "done", "error", "cq_consumed",
+    "receive_cq_base", "receive_reserved", "receive_ready", "received",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """The four addresses in a handle, as one target's code reaches them; 0 where it cannot."""
+    """The addresses in a handle, as one target's code reaches them; 0 where it cannot, or where there is none."""
 
     sq: int
     doorbell: int
     record: int
     cq_ring: int
     cq_record: int
+    rq: int = 0
+    receive_record: int = 0
+    receive_cq_ring: int = 0
+    receive_cq_record: int = 0
 
 
 class Handle:
@@ -95,4 +102,7 @@ class Handle:
         at = self._addresses(self._target)
         cq = dict(self._constants["cq"]) | {"ring": at.cq_ring, "record": at.cq_record}
         members = self._constants | {"sq": at.sq, "doorbell": at.doorbell, "record": at.record, "cq": cq}
+        rq = dict(self._constants["rq"])
+        rq["cq"] = dict(rq["cq"]) | {"ring": at.receive_cq_ring, "record": at.receive_cq_record}
+        members["rq"] = rq | {"ring": at.rq, "record": at.receive_record}
         self._slab.write(0, self._layout.pack(**members, **counters))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the parts of a queue lie, and how CPU, GPU and NIC each reach them.
 
-Used by memory.py, rings.py and handle.py. Parts: "sq" (send queue), "cq" (completion queue), "records" (doorbell
-records), "handle" (what kernels take). Each lies in "host" or "gpu" memory. Host memory is whole pages and, where a
-GPU is in use, pinned and mapped for it.
+Used by memory.py, rings.py and handle.py. Parts: "sq" (send queue, and the receive queue before it), "cq" (completion
+queue), "receive_cq" (of receives), "records" (doorbell records), "handle" (what kernels take). Each lies in "host" or
+"gpu" memory. Host memory is whole pages and, where a GPU is in use, pinned and mapped for it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 PARTS = ("sq", "cq", "records", "handle")
+_OWN_WORD = ("receive_cq",)  # parts that follow another ("cq") unless a dict names them
 KINDS = ("host", "gpu")
 
 
@@ -47,8 +48,8 @@ def choose(placement: str | Mapping[str, str] | None, default: str, gpu: Gpu | N
     else:
         raise ArgumentError(f"placement is a word or a dict, not {placement!r}", 'placement="host", or {"cq": "gpu"}')
     for part, kind in wanted.items():
-        if part not in PARTS:
-            raise ArgumentError(f"placement names an unknown part {part!r}", f"parts: {', '.join(PARTS)}")
+        if part not in PARTS + _OWN_WORD:
+            raise ArgumentError(f"placement names an unknown part {part!r}", f"parts: {', '.join(PARTS + _OWN_WORD)}")
         check_kind(kind, gpu, reason, f"placement of {part}")
     return wanted | {"handle": wanted.get("handle", target)}
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queue pairs for device code: made by firmware commands over memory of our choice, connected, reset, closed.
 
-A queue pair here sends only (RDMA write, read, atomics, send), on one send queue with its own completion queue. Rings
-and records of one kind of memory lie in one slab, each on pages of its own: [send queue | completion queue | records].
+A queue pair has a send queue with its own completion queue and, when asked for, a receive queue with another. Where
+their memory lies within its slabs: rings.py.
 Source: ConnectX Programmer's Reference Manual, "Create CQ", "Create QP", "QP state transitions".
 """
 
@@ -19,9 +19,10 @@ from gda.nic import command
 from gda.nic.connection import ACK_TIMEOUT, RETRY_COUNT, ConnectionInfo, Path, init_fields, rtr_fields, rts_fields
 from gda.nic.doorbell import DoorbellPage
 from gda.nic.handle import Addresses, Handle
-from gda.nic.lifetime import Owner, Resources
+from gda.nic.lifetime import Resources
 from gda.nic.placement import choose
-from gda.nic.rings import CQ_RECORD, RECORDS_BYTES, Rings
+from gda.nic.rings import CQ_RECORD, RECEIVE_CQ_RECORD, RECEIVE_WORD, RECORDS_BYTES, SEND_WORD, Rings
+from gda.nic.visible import Visible
 
 if TYPE_CHECKING:
     from gda.nic.device import Nic
@@ -31,16 +32,19 @@ __all__ = ["QueuePair"]
 MAX_DEPTH = 32768  # completions carry 16 bits of the index: more in flight would be ambiguous
 _BLOCK = int(formats.WQE_BASIC_BLOCK_BYTES)
 _CQE = int(formats.CQE_BYTES)
-_SEND_WORD = formats.qp_doorbell_record.offset("send_counter") // 32 * 4  # byte offset of its dword
+_RECEIVE = int(formats.WQE_SEGMENT_BYTES)  # one data segment each
+_MIN_RECEIVES = _BLOCK // _RECEIVE  # the send queue behind them starts on a basic block
 
 
-class QueuePair(Owner):
+class QueuePair(Visible):
     """A reliable connection whose send queue, completion queue, records and handle lie where `placement` says.
 
     Options: `depth` basic blocks of 64 bytes (a power of two); `placement` "host", "gpu" or a dict by part ("sq",
     "cq", "records", "handle"); `completion` "collapsed" (one entry, overwritten) or "ring"; `record=False` for a queue
     without doorbell record (needs the capability); `shared=False` promises one thread at a time, which saves atomics;
     `deadline_ms` bounds a put's wait for a free slot; `ignore_overrun=False` makes the NIC check the consumer index;
+    `receive_depth` receives can be posted (a power of two from 4; 0: none), completed in a ring of as many entries
+    (placement "receive_cq", by default where "cq" is; the receive queue lies before the send queue, in its memory);
     `gid_index`, `psn`, `user_index` fix what is otherwise chosen; `allow_unconnected` lets kernels take it before it
     is connected. Fits as a kernel argument `gda_qp*`.
     """
@@ -50,6 +54,7 @@ class QueuePair(Owner):
         nic: Nic,
         *,
         depth: int = 128,
+        receive_depth: int = 0,
         placement: str | Mapping[str, str] | None = None,
         completion: str = "collapsed",
         record: bool = True,
@@ -62,7 +67,8 @@ class QueuePair(Owner):
         allow_unconnected: bool = False,
     ) -> None:
         nic._resources.check()
-        self.depth = _checked_depth(depth, nic)
+        self.depth = _checked_depth("depth", depth, 1, nic)
+        self.receive_depth = _checked_depth("receive_depth", receive_depth, _MIN_RECEIVES, nic) if receive_depth else 0
         if completion not in ("collapsed", "ring"):
             raise ArgumentError(f"completion={completion!r} is not one of collapsed, ring")
         if not isinstance(deadline_ms, int) or deadline_ms <= 0:
@@ -77,6 +83,8 @@ class QueuePair(Owner):
             )
         default = "host" if nic.is_software or nic.gpu is None else "gpu"
         self.placement = choose(placement, default, nic.gpu, nic.no_gpu_reason)
+        self.placement |= {"rq": self.placement["sq"]}
+        self.placement.setdefault("receive_cq", self.placement["cq"])
         fixed = isinstance(placement, Mapping) and "handle" in placement
         self.nic = nic
         self.gid = nic.pick_gid(gid_index)[1] if nic.port.is_ethernet or gid_index is not None else None
@@ -90,12 +98,20 @@ class QueuePair(Owner):
         self._own(Resources("queue pair", nic._resources))
         try:
             self._cq_entries = 1 if self.is_collapsed else self.depth
-            sizes = {"sq": self.depth * _BLOCK, "cq": self._cq_entries * _CQE, "records": RECORDS_BYTES}
+            sizes = {
+                "rq": self.receive_depth * _RECEIVE,
+                "sq": self.depth * _BLOCK,
+                "cq": self._cq_entries * _CQE,
+                "receive_cq": self.receive_depth * _CQE,
+                "records": RECORDS_BYTES,
+            }
+            if not self.receive_depth:
+                del sizes["rq"], sizes["receive_cq"]
             self._rings = Rings(nic, self.placement, sizes, self._resources)
             self._rings.poison()
             self._create_queues()
             # The handle must not hold this object: its close() is kept by what frees this object.
-            addresses = functools.partial(_addresses, self._rings, self._page, record)
+            addresses = functools.partial(_addresses, self._rings, self._page, record, bool(self.receive_depth))
             self._handle = Handle(self._constants(), addresses, self.placement["handle"], fixed, nic.gpu)
             self._resources.callback(self._handle.close)
         except BaseException:
@@ -185,99 +201,23 @@ class QueuePair(Owner):
         """
         self._resources.check()
         command.qp_2rst(self._qp, qpn=self.qpn)
-        consumed = self._completions_written()
+        consumed = 0 if self.is_collapsed else self._completions_written("cq", int(self.read_handle()["cq_consumed"]))
+        received = self._arrivals_written()
         self._remote = None
         self._rings.poison()
         if not self.is_collapsed:
             # The completion queue stays, and the NIC goes on where it was: so do we.
             record = formats.cq_doorbell_record.pack(consumer_index=consumed % (1 << 24))
             self._rings.write("records", CQ_RECORD, record)
-        self._handle.update(flags=self._flags(), reserved=0, ready=0, done=0, error=0, cq_consumed=consumed)
+        self._handle.update(
+            flags=self._flags(), reserved=0, ready=0, done=0, error=0, cq_consumed=consumed,
+            receive_reserved=0, receive_ready=0, received=0, receive_cq_base=received,
+        )  # fmt: skip
 
     def to_error(self) -> None:
         """Move to the error state: what is outstanding completes as flushed, and nothing more is sent."""
         self._resources.check()
         command.qp_2err(self._qp, qpn=self.qpn)
-
-    # --------------------------------------------------------------------------------------------------------- look
-    def where(self) -> dict[str, tuple[str, int, int]]:
-        """Where each part lies: (kind, address, bytes). Kinds: "host", "gpu", and "uar" for the doorbell register."""
-        self._resources.check()
-        rings, handle = self._rings, self._handle
-        parts = {part: (rings.kind(part), rings.address(part), rings.bytes(part)) for part in ("sq", "cq")}
-        kind, records = rings.kind("records"), rings.address("records")
-        if self.has_record:
-            parts["record"] = (kind, records, formats.qp_doorbell_record.bytes)
-        parts["cq_record"] = (kind, records + CQ_RECORD, formats.cq_doorbell_record.bytes)
-        parts["doorbell"] = ("uar", self._page.register, formats.send_doorbell.bytes)
-        parts["handle"] = (handle.slab.kind, handle.slab.address, handle.bytes)
-        return parts
-
-    @property
-    def doorbell_page(self) -> str:
-        """Type of the doorbell page: "NC_DEDICATED", "BF" or "NC"."""
-        return self._page.type
-
-    def read_handle(self) -> dict[str, Any]:
-        """The gda_qp in memory, members by name (the nested gda_cq as a dict)."""
-        self._resources.check()
-        return self._handle.read()
-
-    def read_wqe(self, index: int) -> bytes:
-        """The 64 bytes of a basic block, by its ever-growing index."""
-        self._resources.check()
-        return self._rings.read("sq", index % self.depth * _BLOCK, _BLOCK)
-
-    def read_cqe(self, slot: int = 0) -> bytes:
-        """The 64 bytes of a completion entry."""
-        self._resources.check()
-        if not 0 <= slot < self._cq_entries:
-            raise ArgumentError(f"completion slot {slot} is outside 0..{self._cq_entries - 1}")
-        return self._rings.read("cq", slot * _CQE, _CQE)
-
-    def read_record(self) -> int | None:
-        """The send counter in the doorbell record (modulo 2^16); None for a queue without record."""
-        self._resources.check()
-        if not self.has_record:
-            return None
-        record = formats.qp_doorbell_record
-        return int(record.get(self._rings.read("records", 0, record.bytes), "send_counter"))
-
-    # ---------------------------------------------------------------------------------------- post by hand, for people
-    def write_wqe(self, index: int, wqe: bytes) -> None:
-        """Write a work request (whole segments of 16 bytes) from basic block `index` on, around the ring's end."""
-        self._resources.check()
-        if not wqe or len(wqe) % formats.WQE_SEGMENT_BYTES or len(wqe) > self.depth * _BLOCK:
-            raise ArgumentError(
-                f"a work request of {len(wqe)} bytes is not made of 16-byte segments that fit the queue"
-            )
-        start = index % self.depth * _BLOCK
-        first = min(len(wqe), self.depth * _BLOCK - start)
-        self._rings.write("sq", start, wqe[:first])
-        if first < len(wqe):
-            self._rings.write("sq", 0, wqe[first:])
-
-    def write_record(self, counter: int | bytes) -> None:
-        """Store the send counter (the index after the last basic block, modulo 2^16) in the doorbell record.
-
-        Bytes are stored as they are: the four of the record's dword, big-endian.
-        """
-        self._resources.check()
-        if not self.has_record:
-            raise ArgumentError(f"queue pair 0x{self.qpn:x} has no doorbell record", "ring() alone tells the NIC")
-        if isinstance(counter, int):
-            record = formats.qp_doorbell_record.pack(send_counter=counter % (1 << 16))
-            word = bytes(record[_SEND_WORD : _SEND_WORD + 4])
-        else:
-            word = bytes(counter)
-        if len(word) != 4:
-            raise ArgumentError(f"the record's dword has 4 bytes, not {len(word)}")
-        self._rings.write("records", _SEND_WORD, word)  # the other dword belongs to the receive queue
-
-    def ring(self, value: bytes) -> None:
-        """Store the 8 bytes of a doorbell (format send_doorbell) in the register, after everything written before."""
-        self._resources.check()
-        _verbs.store_doorbell(self._page.register, value)
 
     # ------------------------------------------------------------------------------------------------ kernel argument
     def __gda_argument__(self, target: str) -> tuple[str, bytes]:
@@ -292,7 +232,7 @@ class QueuePair(Owner):
                 advice="connect(other.info) on both sides first, or make a loopback_pair()",
             )
         if target == "host":
-            for part in ("sq", "cq", "records"):
+            for part in ("sq", "cq", "records", *(("receive_cq",) if self.receive_depth else ())):
                 if self.placement[part] == "gpu":
                     raise ArgumentError(
                         f"the queue pair's {part} lies in GPU memory, which code on the CPU cannot reach",
@@ -307,24 +247,13 @@ class QueuePair(Owner):
         nic = self.nic
         self._page = nic.doorbell_pages.allocate(recordless=not self.has_record)
         self._resources.callback(self._page.close)
-        self._cq, self.cqn = command.create_cq(
-            nic.context,
-            cq_context={
-                "cc": int(self.is_collapsed),
-                "oi": int(self._ignores_overrun),
-                "log_cq_size": self._cq_entries.bit_length() - 1,
-                "uar_page": nic.completion_page.page_id,
-                "c_eqn_or_apu_element": nic.eqn,
-                "dbr_umem_valid": 1,
-                "dbr_umem_id": self._rings.umem_id("records"),
-                "dbr_addr": self._rings.offset("records") + CQ_RECORD,
-            },
-            cq_umem_valid=1,
-            cq_umem_id=self._rings.umem_id("cq"),
-            cq_umem_offset=self._rings.offset("cq"),
-        )
-        self._resources.callback(self._cq.close)
+        self._cq, self.cqn = self._create_cq("cq", CQ_RECORD, self.is_collapsed, self._ignores_overrun)
+        self.receive_cqn = self.cqn
+        if self.receive_depth:
+            # Entries are never too few: a receive is posted again only when its completion was read.
+            self._receive_cq, self.receive_cqn = self._create_cq("receive_cq", RECEIVE_CQ_RECORD, False, True)
         # Zero where the device knows only free-running timestamps (it had no such field once).
+        has_records = self.has_record or bool(self.receive_depth)
         timestamps = nic.capabilities.qp_ts_format if nic.capabilities.roce else nic.capabilities.sq_ts_format
         self._qp, self.qpn = command.create_qp(
             nic.context,
@@ -332,23 +261,46 @@ class QueuePair(Owner):
                 "st": formats.MLX5_QPC_ST_RC,
                 "pm_state": formats.MLX5_QPC_PM_STATE_MIGRATED,
                 "pd": nic.pdn,
-                "rq_type": formats.RQ_TYPE_ZERO_SIZE,
+                "rq_type": formats.RQ_TYPE_REGULAR if self.receive_depth else formats.RQ_TYPE_ZERO_SIZE,
+                "log_rq_size": max(0, self.receive_depth.bit_length() - 1),
+                "log_rq_stride": 0,  # 16 bytes: one data segment
                 "log_sq_size": self.depth.bit_length() - 1,
                 "ts_format": 1 if timestamps else 0,  # 1: the device's default clock
                 "uar_page": self._page.page_id,
                 "user_index": self.user_index,
                 "cqn_snd": self.cqn,
-                "cqn_rcv": self.cqn,
+                "cqn_rcv": self.receive_cqn,
                 "send_dbr_mode": formats.SEND_DBR_MODE_VALID if self.has_record else formats.SEND_DBR_MODE_NO_DBR_EXT,
-                "dbr_umem_valid": int(self.has_record),
-                "dbr_umem_id": self._rings.umem_id("records") if self.has_record else 0,
-                "dbr_addr": self._rings.offset("records") if self.has_record else 0,
+                "dbr_umem_valid": int(has_records),
+                "dbr_umem_id": self._rings.umem_id("records") if has_records else 0,
+                "dbr_addr": self._rings.offset("records") if has_records else 0,
             },
             wq_umem_valid=1,
             wq_umem_id=self._rings.umem_id("sq"),
-            wq_umem_offset=self._rings.offset("sq"),
+            wq_umem_offset=self._rings.offset("rq" if self.receive_depth else "sq"),
         )
         self._resources.callback(self._qp.close)
+
+    def _create_cq(self, part: str, record: int, collapsed: bool, ignores_overrun: bool) -> tuple[_verbs.DevxObj, int]:
+        """A completion queue in the memory of `part`, its record at that offset of the records."""
+        queue, number = command.create_cq(
+            self.nic.context,
+            cq_context={
+                "cc": int(collapsed),
+                "oi": int(ignores_overrun),
+                "log_cq_size": (self._rings.bytes(part) // _CQE).bit_length() - 1,
+                "uar_page": self.nic.completion_page.page_id,
+                "c_eqn_or_apu_element": self.nic.eqn,
+                "dbr_umem_valid": 1,
+                "dbr_umem_id": self._rings.umem_id("records"),
+                "dbr_addr": self._rings.offset("records") + record,
+            },
+            cq_umem_valid=1,
+            cq_umem_id=self._rings.umem_id(part),
+            cq_umem_offset=self._rings.offset(part),
+        )
+        self._resources.callback(queue.close)
+        return queue, number
 
     def _path(self, remote: ConnectionInfo, mtu: int) -> Path:
         port = self.nic.port
@@ -383,39 +335,61 @@ class QueuePair(Owner):
             "deadline_ns": self._deadline_ns,
             "max_message_bytes": min(1 << 30, port.max_message_bytes, 1 << (capabilities.log_max_msg or 30)),
             "cq": {"cqn": self.cqn, "log_size": self._cq_entries.bit_length() - 1, "flags": cq_flags},
+            "rq": self._receive_constants(),
         }
 
-    def _completions_written(self) -> int:
-        """How many completions the NIC has ever written to a ring: from the consumed ones on, while owned by us."""
-        if self.is_collapsed:
-            return 0
-        index = int(self._handle.read()["cq_consumed"])
-        entry = formats.cqe64
-        for _ in range(self._cq_entries):
-            cqe = self.read_cqe(index % self._cq_entries)
-            lap = index // self._cq_entries % 2
+    def _receive_constants(self) -> dict[str, Any]:
+        if not self.receive_depth:
+            return {"cq": {}}
+        log_size = self.receive_depth.bit_length() - 1
+        cq = {"cqn": self.receive_cqn, "log_size": log_size, "flags": int(formats.GDA_CQ_IGNORE_OVERRUN)}
+        return {"log_size": log_size, "cq": cq}
+
+    def _completions_written(self, part: str, index: int) -> int:
+        """How many completions the NIC has ever written to a ring: those before `index`, and what follows it."""
+        entries, entry = self._rings.bytes(part) // _CQE, formats.cqe64
+        for _ in range(entries):
+            cqe = self._rings.read(part, index % entries * _CQE, _CQE)
+            lap = index // entries % 2
             if entry.get(cqe, "opcode") == formats.MLX5_CQE_INVALID or entry.get(cqe, "owner") != lap:
                 break
             index += 1
         return index
 
+    def _arrivals_written(self) -> int:
+        """The same for the ring of receives."""
+        if not self.receive_depth:
+            return 0
+        handle = self.read_handle()
+        taken = int(handle["received"]) % (1 << 63)  # without the bit of a reader that was given up
+        return self._completions_written("receive_cq", int(handle["receive_cq_base"]) + taken)
 
-def _addresses(rings: Rings, page: DoorbellPage, has_record: bool, target: str) -> Addresses:
+
+def _addresses(rings: Rings, page: DoorbellPage, has_record: bool, has_receives: bool, target: str) -> Addresses:
     """Where code on `target` finds the parts of a queue pair."""
     records = rings.address("records", target)
+    receives = {
+        "rq": rings.address("rq", target),
+        "receive_record": records + RECEIVE_WORD,
+        "receive_cq_ring": rings.address("receive_cq", target),
+        "receive_cq_record": records + RECEIVE_CQ_RECORD,
+    } if has_receives else {}  # fmt: skip
     return Addresses(
         sq=rings.address("sq", target),
         doorbell=page.gpu_register if target == "gpu" else page.register,
-        record=records + _SEND_WORD if has_record else 0,
+        record=records + SEND_WORD if has_record else 0,
         cq_ring=rings.address("cq", target),
         cq_record=records + CQ_RECORD,
+        **receives,
     )
 
 
-def _checked_depth(depth: int, nic: Nic) -> int:
+def _checked_depth(name: str, depth: int, least: int, nic: Nic) -> int:
     limit = min(MAX_DEPTH, 1 << nic.capabilities.log_max_qp_sz)
-    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1 or depth & (depth - 1) or depth > limit:
+    if not isinstance(depth, int) or isinstance(depth, bool) or depth & (depth - 1) or not least <= depth <= limit:
         raise ArgumentError(
-            f"depth={depth!r} is not a power of two from 1 to {limit} basic blocks", "for example 128, the default"
+            f"{name}={depth!r} is not a power of two from {least} to {limit}"
+            + (" basic blocks" if name == "depth" else ""),
+            f"for example {'128, the default' if name == 'depth' else 64}",
         )
     return depth

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of one queue pair: send queue, completion queue and doorbell records, in one slab and umem per kind.
+"""The memory of one queue pair: work queues, completion queues and doorbell records, in one slab and umem per kind.
 
-Used by queue.py. Within a slab each part starts on a page of its own: [sq | cq | records].
+Used by queue.py. Within a slab each part starts on a page of its own: [rq sq | cq | receive_cq | records]; but the send
+queue follows the receive queue without a gap, since the NIC takes both as one.
 """
 
 from __future__ import annotations
@@ -10,21 +11,27 @@ import builtins
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gda import _verbs
+from gda import _verbs, formats
 from gda.nic.lifetime import Resources
 from gda.nic.placement import Slab, make_slab, page_range, register_umem
 
 if TYPE_CHECKING:
     from gda.nic.device import Nic
 
-__all__ = ["CQ_RECORD", "RECORDS_BYTES", "Rings"]
+__all__ = ["CQ_RECORD", "RECEIVE_CQ_RECORD", "RECEIVE_WORD", "RECORDS_BYTES", "SEND_WORD", "Rings"]
 
-CQ_RECORD = 64  # offset of the completion queue's record: a cache line of its own
-RECORDS_BYTES = 128
+# Byte offsets in the records: the two dwords of the queue pair's, then the completion queues' in cache lines of their
+# own.
+SEND_WORD = formats.qp_doorbell_record.offset("send_counter") // 32 * 4
+RECEIVE_WORD = formats.qp_doorbell_record.offset("receive_counter") // 32 * 4
+CQ_RECORD = 64
+RECEIVE_CQ_RECORD = 128
+RECORDS_BYTES = 192
+_FOLLOWED_CLOSELY = {"rq"}  # the next part comes right behind
 
 
 class Rings:
-    """Slabs and umems of the parts "sq", "cq" and "records"; freed by `resources`."""
+    """Slabs and umems of the parts in `sizes` (bytes each, in this order); freed by `resources`."""
 
     def __init__(self, nic: Nic, placement: Mapping[str, str], sizes: Mapping[str, int], resources: Resources) -> None:
         self._kinds = {part: placement[part] for part in sizes}
@@ -35,7 +42,8 @@ class Rings:
         for part, size in sizes.items():
             start = ends.get(self._kinds[part], 0)
             self._parts[part] = (start, size)
-            ends[self._kinds[part]] = start + page_range(0, size)[1]
+            end = start + size
+            ends[self._kinds[part]] = end if part in _FOLLOWED_CLOSELY else page_range(0, end)[1]
         for kind, size in ends.items():
             self._slabs[kind] = slab = make_slab(kind, size, nic.gpu)
             resources.callback(slab.close)
@@ -73,5 +81,6 @@ class Rings:
 
     def poison(self) -> None:
         """Fill the rings so that nothing in them can be taken for real, and zero the records."""
-        for part, value in (("sq", 0xFF), ("cq", 0xFF), ("records", 0)):
+        for part in self._parts:
+            value = 0 if part == "records" else 0xFF
             self._slabs[self._kinds[part]].fill(self.offset(part), self.bytes(part), value)

@@ -3,8 +3,9 @@
 
 Called by executor. The rules (docs/architecture.md, forward progress): every kernel of a module is loaded before the
 first one runs, since loading can wait for a kernel that waits; nothing here synchronizes the device, allocates GPU
-memory or touches the legacy default stream while a kernel runs; each launch has a stream of its own, and its end is
-seen by polling an event. Source: CUDA C++ Programming Guide, "Lazy Loading", "Implicit Synchronization".
+memory or puts work into the legacy default stream while a kernel runs; each launch has a stream of its own, begins
+after what was queued before on CuPy's current stream (its arguments are ready then), and its end is seen by polling an
+event. Source: CUDA C++ Programming Guide, "Lazy Loading", "Implicit Synchronization".
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gda.errors import CompileError, CudaError, UnavailableError
 from gda.run.arguments import OwnedAddress, Packed
@@ -74,14 +75,22 @@ _for_ever: list[object] = []
 
 
 @functools.cache
-def _free_streams(device: int) -> list[tuple[Any, Any]]:
-    """Streams of a device, each with an event; one launch at a time uses one."""
-    return [_stream() for _ in range(_STREAMS)]
+def _free_streams(device: int) -> list[_Lane]:
+    """Streams of a device, each with its events; one launch at a time uses one."""
+    return [_lane() for _ in range(_STREAMS)]
 
 
-def _stream() -> tuple[Any, Any]:
+class _Lane(NamedTuple):
+    """Where one launch runs."""
+
+    stream: Any
+    before: Any  # event: what the caller had queued is done
+    done: Any  # event: the kernel has ended
+
+
+def _lane() -> _Lane:
     cuda = _cupy().cuda
-    return cuda.Stream(non_blocking=True), cuda.Event(disable_timing=True)
+    return _Lane(cuda.Stream(non_blocking=True), cuda.Event(disable_timing=True), cuda.Event(disable_timing=True))
 
 
 def _driver_call(name: str, *arguments: Any) -> int | None:
@@ -196,20 +205,22 @@ class CudaModule:
                         str(error), "a block has at most about 227 KiB on recent GPUs, static shared memory included",
                     ) from None  # fmt: skip
             free = _free_streams(self._device)
-            stream, done = free.pop() if free else _stream()
+            lane = free.pop() if free else _lane()
             helper = _NicHelper(self._share(function, grid, block, shared_bytes), 1 - 1 / self._processors)
             helper.begin()
             try:
+                lane.before.record(cupy.cuda.get_current_stream())
+                lane.stream.wait_event(lane.before)
                 # The driver copies the arguments before it returns.
-                where = (function.kernel.ptr, *grid, *block, shared_bytes, stream.ptr)
+                where = (function.kernel.ptr, *grid, *block, shared_bytes, lane.stream.ptr)
                 cupy.cuda.driver.launchKernel(*where, ctypes.addressof(pointers), 0)
-                done.record(stream)
+                lane.done.record(lane.stream)
             except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
                 helper.end()
-                free.append((stream, done))
+                free.append(lane)
                 advice = "compare grid, block and shared memory with the device's limits"
                 raise CudaError(f"launch of kernel {name}", int(error.status), str(error), advice) from None
-        return CudaRun(name, stream, done, helper=helper, streams=free, alive=[packed.alive, self])
+        return CudaRun(name, lane, helper=helper, lanes=free, alive=[packed.alive, self])
 
     def _share(
         self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int
@@ -274,11 +285,9 @@ _under_way: set[CudaRun] = set()
 class CudaRun:
     """A kernel under way. `alive` is what it uses."""
 
-    def __init__(
-        self, name: str, stream: Any, done: Any, *, helper: _NicHelper, streams: list[Any], alive: list[object]
-    ) -> None:
-        self._name, self._stream, self._done, self._helper, self._alive = name, stream, done, helper, alive
-        self._streams = streams  # where the stream goes back to
+    def __init__(self, name: str, lane: _Lane, *, helper: _NicHelper, lanes: list[_Lane], alive: list[object]) -> None:
+        self._name, self._lane, self._helper, self._alive = name, lane, helper, alive
+        self._lanes = lanes  # where the lane goes back to
         self.error = ""
         self._ended = False
         for other in list(_under_way):
@@ -303,7 +312,7 @@ class CudaRun:
 
     def _query(self) -> bool:
         try:
-            return bool(self._done.done)
+            return bool(self._lane.done.done)
         except Exception as error:
             self._end()
             raise CudaError(
@@ -318,7 +327,7 @@ class CudaRun:
             self._ended = True
             self._helper.end()
             self._alive = []
-            self._streams.append((self._stream, self._done))
+            self._lanes.append(self._lane)
         _under_way.discard(self)
 
     def abort(self) -> bool:

@@ -25,6 +25,7 @@ _CLASSES: dict[str, type[DeviceStatusError]] = {
     "GDA_OUT_OF_BOUNDS": OutOfBoundsError,
     "GDA_NOT_CONNECTED": NotConnectedError,
     "GDA_BAD_HANDLE": HandleError,
+    "GDA_NO_RECEIVE_QUEUE": HandleError,
 }
 
 

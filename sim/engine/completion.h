@@ -14,10 +14,19 @@ struct Completion {
     uint32_t bytes = 0, immediate = 0;
     uint8_t syndrome = 0, vendor = 0;
     bool solicited = false;
+    uint32_t from_qpn = 0;  // of a datagram: who sent it
+    uint8_t grh = 0;
+    uint8_t network = 0;  // what the GRH is; lies in the field sl
 };
 
 // Writes one entry. When the queue is full it fails for good, and with it every queue pair that reports to it.
 void complete(DeviceState& s, Cq* cq, const Qp& qp, const Completion& completion);
+
+// How many entries the program has not yet taken, by its record. False: the record cannot be read.
+bool completions_held(DeviceState& s, Cq* cq, uint32_t* held);
+
+// The mark in the old ring that says: go on in the new one. It takes an entry.
+void complete_resize(DeviceState& s, Cq* cq);
 
 // Takes a value stored to a page's CQ doorbell register, and every other request that lies in an arm record of that
 // page.

@@ -17,9 +17,10 @@ namespace sim {
 
 namespace {
 
-const int LINK_BUDGET = 128;      // packets taken per round
-const int ROUNDS = 4;             // per step: enough for request, execution and completion on the loopback link
-const uint32_t FIRST_INDEX = 16;  // low numbers look like mistakes
+const int LINK_BUDGET = 128;        // packets taken per round
+const int ROUNDS = 4;               // per step: enough for request, execution and completion on the loopback link
+const uint32_t MAX_PDS = 1u << 15;  // as the capabilities say: firmware/handlers.h, LOG_MAX_OBJECTS
+const uint32_t FIRST_INDEX = 16;    // low numbers look like mistakes
 
 void deliver(DeviceState& s, std::vector<PendingEvent>& events) {
     for (const PendingEvent& e : events) {
@@ -166,7 +167,7 @@ int Device::allocate_pd(uint32_t* pdn) {
     Hold hold(s);
     try {
         const uint32_t index = s.pds.free_index(FIRST_INDEX);
-        if (index >= s.pds.LIMIT) return -ENOSPC;
+        if (index >= s.pds.LIMIT || s.pds.size() >= MAX_PDS) return -ENOSPC;
         auto pd = std::make_unique<Pd>();
         pd->number = index;
         s.pds.put(index, std::move(pd));
@@ -248,7 +249,7 @@ void Device::set_gpu_staging(bool on) {
 size_t Device::objects() const {
     const DeviceState& s = *state_;
     Hold hold(*state_);
-    return s.umems.size() + s.pds.size() + s.keys.size() + s.cqs.size() + s.qps.size() + s.pages.size();
+    return s.umems.size() + s.pds.size() + s.keys.size() + s.cqs.size() + s.srqs.size() + s.qps.size() + s.pages.size();
 }
 
 }  // namespace sim

@@ -19,9 +19,19 @@ struct DeviceState;  // tables: engine/state.h, for engine/ and firmware/ only
 // What the NIC tells the driver. Called from step() with no lock of the device held.
 struct Events {
     std::function<void(uint32_t cqn)> completion;                  // an armed CQ got its event
-    std::function<void(uint32_t number, int event)> asynchronous;  // CQ or QP number, enum AsyncEvent
+    std::function<void(uint32_t number, int event)> asynchronous;  // CQ, QP or RMP number, enum AsyncEvent
 };
-enum class AsyncEvent : int { cq_error = 0, qp_fatal = 1, qp_access_error = 3, qp_request_error = 2, qp_last_wqe = 16 };
+// Values are those of enum ibv_event_type. The number names a CQ for cq_*, an RMP (shared receive queue) for srq_*.
+enum class AsyncEvent : int {
+    cq_error = 0,
+    qp_fatal = 1,
+    qp_request_error = 2,
+    qp_access_error = 3,
+    qp_established = 4,  // the first packet arrived in RTR
+    srq_error = 14,
+    srq_limit = 15,    // fewer receives are left than the armed limit; disarmed by this
+    qp_last_wqe = 16,  // in ERR, and no receive of the shared queue is held any more
+};
 
 class Device {
    public:
@@ -42,6 +52,10 @@ class Device {
     // Protection domains are numbers that must exist when a command names them.
     int allocate_pd(uint32_t* pdn);
     int release_pd(uint32_t pdn);
+
+    // The driver's own work request on a key (UMR): `in` is the struct create_mkey_in that an existing key shall now
+    // stand for; its number stays. 0, or a negative errno with nothing changed.
+    int rewrite_key(uint32_t index, const void* in);
 
     // A doorbell page, by page id, at the engine's own mapping of it.
     int attach_uar(uint32_t page_id, uint8_t* page);

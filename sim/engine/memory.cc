@@ -26,7 +26,35 @@ void said(DeviceState& s, const char* whose, const std::string& problem) {
 }
 
 const char* right_of(Access access) {
-    return access == Access::local_read ? "local read" : access == Access::local_write ? "local write" : "remote write";
+    switch (access) {
+        case Access::local_read:
+            return "local read";
+        case Access::local_write:
+            return "local write";
+        case Access::remote_read:
+            return "remote read";
+        case Access::remote_write:
+            return "remote write";
+        case Access::remote_atomic:
+            return "remote atomics";
+    }
+    return "?";
+}
+
+bool allows(const Mkey& key, Access access) {
+    switch (access) {
+        case Access::local_read:
+            return key.local_read;
+        case Access::local_write:
+            return key.local_write;
+        case Access::remote_read:
+            return key.remote_read;
+        case Access::remote_write:
+            return key.remote_write;
+        case Access::remote_atomic:
+            return key.remote_atomic;
+    }
+    return false;
 }
 
 }  // namespace
@@ -51,10 +79,7 @@ bool resolve(const DeviceState& s, uint32_t key, uint64_t address, uint64_t byte
             text("key 0x%x belongs to protection domain %u, the queue pair to %u", key, mkey->pd->number, pd->number);
         return false;
     }
-    const bool allowed = access == Access::local_read    ? mkey->local_read
-                         : access == Access::local_write ? mkey->local_write
-                                                         : mkey->remote_write;
-    if (!allowed) {
+    if (!allows(*mkey, access)) {
         *why = text("key 0x%x does not allow %s", key, right_of(access));
         return false;
     }
@@ -119,6 +144,12 @@ Copied copy(DeviceState& s, const Span& destination, uint64_t offset, const Span
         said(s, whose, problem);
     }
     return destination.gpu && !source.gpu && problem.empty() ? Copied::no_source : Copied::no_destination;
+}
+
+uint8_t* bring_to_host(DeviceState& s, const Span& source, uint64_t offset, const char* whose) {
+    s.bounce.resize(Inbox::PACKET_PAYLOAD_BYTES);
+    const Span to = {s.bounce.data() + offset, source.bytes, nullptr};
+    return copy(s, to, 0, source, whose) == Copied::yes ? to.address : nullptr;
 }
 
 bool read_ring(DeviceState& s, const Region& region, uint64_t offset, void* to, size_t bytes, const char* whose) {

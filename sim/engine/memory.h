@@ -9,13 +9,13 @@
 
 namespace sim {
 
-enum class Access { local_read, local_write, remote_write };
+enum class Access { local_read, local_write, remote_read, remote_write, remote_atomic };
 
-// Bytes that were found by a key.
+// Bytes that were found by a key. Not initialized: a parsed WQE holds 64 of them.
 struct Span {
-    uint8_t* address = nullptr;
-    uint64_t bytes = 0;
-    gpu::Context* gpu = nullptr;
+    uint8_t* address;
+    uint64_t bytes;
+    gpu::Context* gpu;
 };
 
 // False: the key does not allow it; *why is the sentence's second half, with the values.
@@ -28,6 +28,10 @@ Span payload_span(const DeviceState& s, const iovec& part);
 enum class Copied { yes, no_source, no_destination };
 // Moves bytes; when memory is gone it says so in the report, with `whose` ("QP 0x000041: ...").
 Copied copy(DeviceState& s, const Span& destination, uint64_t offset, const Span& source, const char* whose);
+
+// Payload of GPU memory, brought to the CPU for a link that leaves this NIC: to s.bounce at `offset`. Null: it could
+// not be read (a sentence was said). The buffer holds one packet.
+uint8_t* bring_to_host(DeviceState& s, const Span& source, uint64_t offset, const char* whose);
 
 // Rings and records. False: their memory is gone (a sentence was said).
 bool read_ring(DeviceState& s, const Region& region, uint64_t offset, void* to, size_t bytes, const char* whose);

@@ -23,7 +23,15 @@ namespace sim {
     X(packets_sent)      /* handed to a link, answers included */                    \
     X(packets_received)  /* taken from a link, answers included */                   \
     X(packets_dropped)   /* for no queue pair, or one that cannot receive */         \
+    X(bytes_sent)        /* payload handed to a link */                              \
+    X(bytes_received)    /* payload taken from a link */                             \
     X(bytes_written)     /* payload placed in memory by the responder */             \
+    X(write_requests)    /* RDMA writes executed for peers */                        \
+    X(read_requests)     /* RDMA reads executed for peers */                         \
+    X(atomic_requests)   /* atomics executed for peers */                            \
+    X(sends_received)    /* messages placed in receives */                           \
+    X(datagrams_dropped) /* of them: no receive, Q_Key, size */                      \
+    X(srq_limits)        /* limit events of shared receive queues */                 \
     X(acks_sent)         /* positive answers */                                      \
     X(naks_sent)         /* negative answers */                                      \
     X(rnr_naks_sent)     /* "receiver not ready" answers */                          \

@@ -13,6 +13,10 @@ bool serve(DeviceState& s, Qp* qp);
 // An acknowledgement or refusal from the peer.
 void answered(DeviceState& s, Qp* qp, const Packet& packet);
 
+// Read data or the result of an atomic (response.cc).
+bool is_response(uint32_t operation);
+void responded(DeviceState& s, Qp* qp, const Packet& packet);
+
 // The producer index was read again, from the record or from the doorbell.
 void produced(DeviceState& s, Qp* qp, uint16_t producer);
 

@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // The receiving half of a queue pair: requests from the peer, receive WQEs, answers. Called by device.cc for each
-// packet that a link hands over, and by the requester for flushes.
+// packet that a link hands over.
 #pragma once
+
+#include <gda/formats/packet.h>
 
 #include "sim/engine/state.h"
 
 namespace sim {
 
-// A packet has arrived, for whatever queue pair: requests here, answers to the requester.
+// A packet has arrived, for whatever queue pair: requests here, datagrams in datagram.cc, answers to the requester.
 void arrived(DeviceState& s, const Packet& packet);
 
-// Sends an answer, or keeps it until the link has room (serve() tries again).
-void send_answer(DeviceState& s, Qp* qp, uint8_t syndrome, uint32_t psn);
+// The request is refused for good: the peer is told, an open receive ends in error, and the queue pair goes to ERR
+// once the answer is on its way. Over UC nobody is told: the message is dropped, and the queue pair ends only when its
+// own receive was at fault.
+void refuse(DeviceState& s, Qp* qp, uint32_t psn, gda::prm::aeth_syndrome answer, gda::prm::cqe_syndrome syndrome,
+            uint8_t vendor, const std::string& why);
 
-// In ERR: a completion for each receive WQE that is posted.
-void flush_receives(DeviceState& s, Qp* qp);
+// fetch.cc: a read or an atomic, in order; one that was done before.
+void take_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn);
+void repeat_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn);
+
+// datagram.cc: for a UD queue pair that is ready to receive.
+void datagram_arrived(DeviceState& s, Qp* qp, const Packet& packet);
 
 }  // namespace sim

@@ -34,19 +34,6 @@ uint64_t ack_wait_ns(const Qp* qp) {
     return qp->ack_timeout ? (uint64_t{4096} << qp->ack_timeout) : NO_TIMEOUT_LIMIT_NS;
 }
 
-// Resends from `psn` on.
-void go_back(Qp* qp, uint32_t psn) {
-    size_t i = 0;
-    while (
-        i < qp->sent.size() &&
-        !(qp->sent[i].packets && psn_difference(psn_add(qp->sent[i].first_psn, qp->sent[i].packets - 1), psn) >= 0)) {
-        ++i;
-    }
-    if (i > qp->cursor || (i == qp->cursor && psn_difference(psn, qp->cursor_psn) > 0)) return;  // never sent so far
-    qp->cursor = i;
-    qp->cursor_psn = psn;
-}
-
 std::string peer_state(DeviceState& s, const Qp* qp) {
     if (qp->link != s.loopback.get()) {
         uint32_t slot;
@@ -83,6 +70,43 @@ void not_ready(DeviceState& s, Qp* qp, uint32_t psn, uint32_t timer) {
 
 }  // namespace
 
+void go_back(Qp* qp, uint32_t psn) {
+    size_t i = 0;
+    while (
+        i < qp->sent.size() &&
+        !(qp->sent[i].packets && psn_difference(psn_add(qp->sent[i].first_psn, qp->sent[i].packets - 1), psn) >= 0)) {
+        ++i;
+    }
+    if (i > qp->cursor || (i == qp->cursor && psn_difference(psn, qp->cursor_psn) > 0)) return;  // never sent so far
+    qp->cursor = i;
+    qp->cursor_psn = psn;
+}
+
+void ask_again(DeviceState& s, Qp* qp, uint32_t psn) {
+    if (qp->asked_again == psn) return;
+    qp->asked_again = psn;
+    s.report.count(Counter::retries);
+    go_back(qp, psn);
+    await(s, qp);
+}
+
+void advance(DeviceState& s, Qp* qp, uint32_t acked) {
+    qp->acked_psn = acked;
+    qp->asked_again = ~0u;
+    qp->retries_left = qp->retry_count;
+    qp->rnr_left = qp->rnr_retry;
+    qp->rnr_since_ns = 0;
+    // After a resend the peer may acknowledge what is before the cursor's message only now.
+    while (qp->cursor < qp->sent.size() && qp->sent[qp->cursor].packets && !qp->sent[qp->cursor].syndrome &&
+           psn_difference(psn_add(qp->sent[qp->cursor].first_psn, qp->sent[qp->cursor].packets - 1), acked) <= 0) {
+        ++qp->cursor;
+        if (qp->cursor < qp->sent.size()) qp->cursor_psn = qp->sent[qp->cursor].first_psn;
+    }
+    qp->first_try_ns = s.now_ns;
+    retire(s, qp);
+    await(s, qp);
+}
+
 void await(DeviceState& s, Qp* qp) { qp->deadline_ns = qp->sent.empty() ? 0 : s.now_ns + ack_wait_ns(qp); }
 
 void check_timers(DeviceState& s, Qp* qp) {
@@ -112,27 +136,22 @@ void answered(DeviceState& s, Qp* qp, const Packet& packet) {
     const uint8_t* aeth = packet.header + GDA_BYTES_OF(bth);
     const uint32_t syndrome = static_cast<uint32_t>(GDA_GET(aeth, aeth, syndrome));
     // Of a positive answer: all up to psn. Of any other: all before it.
-    const uint32_t acked = syndrome == AETH_ACK ? psn : psn_add(psn, 0xffffff);
+    uint32_t acked = syndrome == AETH_ACK ? psn : psn_add(psn, 0xffffff);
     const uint32_t newest = psn_add(qp->next_psn, 0xffffff);
     if (psn_difference(acked, newest) > 0) return;  // of an earlier life of this queue pair
+    // Answers come in the order of the requests: one for what is behind a read says that the read's data was lost.
+    const Message* fetch = oldest_fetch(qp);
+    const uint32_t missing = fetch ? psn_add(fetch->first_psn, fetch->arrived) : 0;
+    const bool lost = fetch && psn_difference(acked, missing) >= 0;
+    if (lost) acked = psn_add(missing, 0xffffff);
     if (psn_difference(acked, qp->acked_psn) > 0) {
-        qp->acked_psn = acked;
-        qp->retries_left = qp->retry_count;
-        qp->rnr_left = qp->rnr_retry;
-        qp->rnr_since_ns = 0;
-        // After a resend the peer may acknowledge what is before the cursor's message only now.
-        while (qp->cursor < qp->sent.size() && qp->sent[qp->cursor].packets && !qp->sent[qp->cursor].syndrome &&
-               psn_difference(psn_add(qp->sent[qp->cursor].first_psn, qp->sent[qp->cursor].packets - 1), acked) <= 0) {
-            ++qp->cursor;
-            if (qp->cursor < qp->sent.size()) qp->cursor_psn = qp->sent[qp->cursor].first_psn;
-        }
-        qp->first_try_ns = s.now_ns;
-        retire(s, qp);
-        await(s, qp);
+        advance(s, qp, acked);
         if (qp->state != MLX5_QPC_STATE_RTS || qp->sent.empty()) return;
-    } else if (syndrome == AETH_ACK) {
+    } else if (syndrome == AETH_ACK && !lost) {
         return;
     }
+    if (lost) return ask_again(s, qp, missing);
+    if (syndrome == AETH_ACK) return;
     if ((syndrome & 0xe0) == AETH_RNR_NAK) return not_ready(s, qp, psn, syndrome & 0x1f);
     switch (syndrome) {
         case AETH_NAK_PSN_SEQUENCE:

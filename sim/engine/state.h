@@ -26,6 +26,8 @@ namespace sim {
 struct Cq;
 struct Qp;
 
+enum : uint32_t { ATOMIC_RESULTS = 16 };  // kept by a responder: more reads and atomics are never outstanding
+
 struct Umem {
     uint32_t id = 0;
     uint64_t address = 0, bytes = 0;
@@ -68,13 +70,30 @@ struct Cq {
     Region ring, record;  // record.umem null: none
     UarPage* page = nullptr;
     uint32_t entries = 0, log_entries = 0;
+    uint32_t entry_bytes = gda::prm::CQE_BYTES;  // of a slot; the entry is its last 64 bytes
     bool collapsed = false, ignore_overrun = false, failed = false;
     uint32_t producer = 0;        // entries ever written
     uint32_t consumer = 0;        // 24 bits, as last read from the record
     uint32_t last_solicited = 0;  // producer after the last solicited or error entry
+    uint32_t announced = 0;       // producer at the last event: what was there then has been told
     bool armed = false, armed_solicited = false, arm_mailbox = false;
     uint8_t context[GDA_BYTES_OF(cqc)] = {};
     int uses = 0;  // queue pairs that report to it
+};
+
+// A shared receive queue: a linked list in its ring. Indices are slots of the ring.
+struct Srq {
+    uint32_t number = 0;
+    char name[16] = {};  // begins its sentences
+    Pd* pd = nullptr;
+    Region ring, record;
+    uint32_t entries = 0, stride = 0;
+    uint16_t head = 0;   // the slot that is taken next
+    uint16_t taken = 0;  // how many ever were, modulo 2^16
+    uint32_t limit = 0;  // armed: an event when fewer are left; 0: not
+    bool failed = false;
+    uint8_t context[GDA_BYTES_OF(rmpc)] = {};
+    int uses = 0;  // queue pairs that take from it
 };
 
 // A send WQE from its fetch until its completion is due.
@@ -82,7 +101,10 @@ struct Message {
     uint16_t index = 0;  // its first basic block
     uint16_t blocks = 1;
     uint8_t opcode = 0, completion = 0;
-    uint32_t packets = 0;  // 0: nothing goes out (NOP)
+    bool fetches = false;  // a read or an atomic: done when its response has arrived
+    bool fenced = false;   // waits for all fetches before it
+    uint32_t packets = 0;  // 0: nothing goes out (NOP); of a fetch: of its response
+    uint32_t arrived = 0;  // of them
     uint32_t first_psn = 0;
     uint64_t bytes = 0;
     // A fault found here, told when all earlier messages are done.
@@ -102,14 +124,35 @@ struct Receive {
     uint64_t filled = 0;
 };
 
+// What the responder still has to send, in the order of the requests.
+struct Reply {
+    enum class Kind : uint8_t { acknowledge, read, atomic } kind = Kind::acknowledge;
+    uint8_t syndrome = 0;
+    bool begun = false;  // of a read: its first packet has gone
+    uint32_t psn = 0;
+    uint64_t value = 0;  // of an atomic: what was there before
+    uint32_t key = 0;    // of a read
+    uint64_t address = 0, bytes = 0;
+};
+
+// An atomic that was executed: asked again, it is answered from here.
+struct AtomicResult {
+    uint32_t psn = 0;
+    uint64_t value = 0;
+};
+
 struct Qp {
     uint32_t number = 0;
     char name[16] = {};                       // begins its sentences
     uint8_t context[GDA_BYTES_OF(qpc)] = {};  // what commands set, for QUERY_QP
     gda::prm::qpc_state state = gda::prm::MLX5_QPC_STATE_RST;
+    uint32_t transport = gda::prm::MLX5_QPC_ST_RC;  // enum qpc_st
+    bool reliable() const { return transport == gda::prm::MLX5_QPC_ST_RC; }
+    bool datagrams() const { return transport == gda::prm::MLX5_QPC_ST_UD; }
     Pd* pd = nullptr;
     UarPage* page = nullptr;
     Cq *send_cq = nullptr, *receive_cq = nullptr;
+    Srq* srq = nullptr;
     uint32_t user_index = 0;
     bool recordless = false, has_receives = false, migrated = false;
     Region send_ring, receive_ring, record;
@@ -118,8 +161,11 @@ struct Qp {
     // Connection.
     Gid local_gid = {}, remote_gid = {};
     uint32_t remote_qpn = 0;
-    Link* link = nullptr;
-    bool remote_write_allowed = false;
+    Link* link = nullptr;  // null: each datagram has its own
+    bool remote_write_allowed = false, remote_read_allowed = false, remote_atomic_allowed = false;
+    uint32_t q_key = 0;
+    uint32_t most_fetches = 1, most_replies = 1;  // outstanding reads and atomics: as requester, as responder
+    bool established = false;                     // the event that something arrived was told
     uint32_t retry_count = 0, rnr_retry = 0, ack_timeout = 0, min_rnr_nak = 0;
     uint64_t max_message_bytes = 0;
 
@@ -130,6 +176,9 @@ struct Qp {
     uint32_t cursor_psn = 0;   // its next packet
     uint32_t next_psn = 0;     // of the next message that is fetched
     uint32_t acked_psn = 0;
+    uint32_t asked_again =
+        ~0u;                   // the lost response that was asked for again last: once is enough, then the timer counts
+    uint32_t fetches = 0;      // reads and atomics among `sent` whose response is not complete
     uint64_t deadline_ns = 0;  // of the answer; 0: none awaited
     uint64_t first_try_ns = 0, rnr_until_ns = 0, rnr_since_ns = 0;
     uint32_t retries_left = 0, rnr_left = 0;
@@ -146,9 +195,10 @@ struct Qp {
     uint64_t write_address = 0, write_rest = 0, write_bytes = 0;
     uint32_t write_key = 0;
     bool in_write = false, in_send = false;
-    bool owes = false;  // an answer that found no room on the link
-    uint8_t owed_syndrome = 0;
-    uint32_t owed_psn = 0;
+    std::deque<Reply> replies;   // answers that found no room on the link, and fetched data
+    uint32_t fetch_replies = 0;  // reads and atomics among them
+    AtomicResult atomic_results[ATOMIC_RESULTS];
+    uint32_t atomics_done = 0;
 
     bool busy = false;  // on the list below
 };
@@ -173,6 +223,7 @@ struct DeviceState {
     Table<Mkey> keys;
     Table<UarPage> pages;
     Table<Cq> cqs;
+    Table<Srq> srqs;
     Table<Qp> qps;  // by the low 16 bits of the number
     gpu::Copier copier;
     int gpu_umems = 0;

@@ -17,6 +17,11 @@ using namespace gda::prm;
 bool is_write(uint8_t opcode) { return opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM; }
 bool has_immediate(uint8_t opcode) { return opcode == MLX5_OPCODE_RDMA_WRITE_IMM || opcode == MLX5_OPCODE_SEND_IMM; }
 
+bool is_atomic(uint8_t opcode) {
+    return opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA ||
+           opcode == MLX5_OPCODE_ATOMIC_MASKED_CS || opcode == MLX5_OPCODE_ATOMIC_MASKED_FA;
+}
+
 namespace {
 
 const uint16_t WINDOW_BLOCKS = 64;
@@ -70,11 +75,114 @@ void parse_data(DeviceState& s, Qp* qp, uint16_t index, const uint8_t* segment, 
     out->bytes += bytes;
     if (out->bytes > qp->max_message_bytes) return;  // told as one length error
     std::string why;
-    if (!resolve(s, key, address, bytes, qp->pd, Access::local_read, &out->piece[out->pieces], &why)) {
+    const Access access = out->fetches ? Access::local_write : Access::local_read;
+    if (!resolve(s, key, address, bytes, qp->pd, access, &out->piece[out->pieces], &why)) {
         return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_LOCAL_KEY,
                      "local protection error: " + why);
     }
     ++out->pieces;
+}
+
+bool is_send(uint8_t opcode) { return opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM; }
+
+// Whether queue pairs of this kind have the opcode. Source: IBA volume 1, table "Operations by transport".
+bool has_operation(const Qp* qp, uint8_t opcode) {
+    if (is_send(opcode)) return true;
+    if (is_write(opcode)) return !qp->datagrams();
+    return qp->reliable() && (opcode == MLX5_OPCODE_RDMA_READ || is_atomic(opcode));
+}
+
+// The operands of an atomic, which begin at segment 2. Answers how many segments they have; 0: opmod makes no sense.
+uint32_t parse_atomic(const uint8_t* wqe, uint32_t opmod, ParsedWqe* out) {
+    const uint8_t* segment = wqe + 2 * WQE_SEGMENT_BYTES;
+    AtomicOperation& o = out->atomic;
+    o.compares = out->opcode == MLX5_OPCODE_ATOMIC_CS || out->opcode == MLX5_OPCODE_ATOMIC_MASKED_CS;
+    const bool masked = out->opcode == MLX5_OPCODE_ATOMIC_MASKED_CS || out->opcode == MLX5_OPCODE_ATOMIC_MASKED_FA;
+    o.bytes = masked && opmod == ATOMIC_OPMOD_EXTENDED_4_BYTES ? 4 : 8;
+    if (masked ? opmod != 0 && opmod != ATOMIC_OPMOD_EXTENDED_4_BYTES && opmod != ATOMIC_OPMOD_EXTENDED_8_BYTES
+               : opmod != 0) {
+        return 0;
+    }
+    if (o.bytes == 4 && o.compares) {
+        o.swap_add = GDA_GET(wqe_atomic32_swap_seg, segment, swap);
+        o.compare = GDA_GET(wqe_atomic32_swap_seg, segment, compare);
+        o.swap_mask = GDA_GET(wqe_atomic32_swap_seg, segment, swap_mask);
+        o.compare_mask = GDA_GET(wqe_atomic32_swap_seg, segment, compare_mask);
+        return 1;
+    }
+    if (o.bytes == 4) {
+        o.swap_add = GDA_GET(wqe_atomic32_add_seg, segment, add);
+        o.swap_mask = GDA_GET(wqe_atomic32_add_seg, segment, field_boundary);
+        return 1;
+    }
+    o.swap_add = GDA_GET(wqe_atomic_seg, segment, swap_add);
+    o.compare = o.compares ? GDA_GET(wqe_atomic_seg, segment, compare) : 0;
+    o.swap_mask = o.compare_mask = o.compares ? ~uint64_t{0} : 0;
+    if (!masked) return 1;
+    if (!o.compares) {
+        o.swap_mask = GDA_GET(wqe_atomic64_add_seg, segment, field_boundary);
+        return 1;
+    }
+    segment += WQE_SEGMENT_BYTES;
+    o.swap_mask = GDA_GET(wqe_atomic_mask_seg, segment, swap_mask);
+    o.compare_mask = GDA_GET(wqe_atomic_mask_seg, segment, compare_mask);
+    return 2;
+}
+
+// The address vector of a datagram. False: there is none of 48 bytes, or its own GID does not exist.
+bool parse_address(const Qp* qp, const uint8_t* wqe, uint32_t ds, ParsedWqe* out) {
+    const uint8_t* segment = wqe + WQE_SEGMENT_BYTES;
+    if (ds < 1 + GDA_BYTES_OF(wqe_av_seg) / WQE_SEGMENT_BYTES || !GDA_GET(wqe_av_seg, segment, extended)) return false;
+    out->to_qpn = static_cast<uint32_t>(GDA_GET(wqe_av_seg, segment, dqp_dct));
+    out->q_key = static_cast<uint32_t>(GDA_GET(wqe_av_seg, segment, qkey));
+    if (static_cast<int32_t>(out->q_key) < 0) out->q_key = qp->q_key;  // a controlled Q_Key: the queue pair's own
+    out->from_gid = static_cast<uint32_t>(GDA_GET(wqe_av_seg, segment, src_addr_index));
+    out->to_gid = segment + GDA_BYTE_OFFSET(wqe_av_seg, rgid);
+    return out->from_gid < GID_COUNT;
+}
+
+// What stands between the control segment and the payload. False: a fault was told.
+bool parse_head(DeviceState& s, Qp* qp, uint16_t index, uint32_t ds, ParsedWqe* out, uint32_t* at) {
+    const uint8_t* wqe = s.wqe;
+    const auto refuse = [&](const std::string& why) {
+        wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_BAD_SEGMENTS, why);
+        return false;
+    };
+    *at = 1;
+    if (qp->datagrams()) {
+        if (!parse_address(qp, wqe, ds, out)) {
+            return refuse(
+                text("a datagram needs an address vector of 48 bytes (extended) with a GID index below %d: "
+                     "ds %u",
+                     GID_COUNT, ds));
+        }
+        *at += GDA_BYTES_OF(wqe_av_seg) / WQE_SEGMENT_BYTES;
+        return true;
+    }
+    if (is_send(out->opcode)) return true;
+    const bool write = is_write(out->opcode);
+    if (ds < 2) {
+        return refuse(text("%s needs a remote address segment: ds is 1", write                    ? "an RDMA WRITE"
+                                                                         : is_atomic(out->opcode) ? "an atomic"
+                                                                                                  : "an RDMA READ"));
+    }
+    const uint8_t* segment = wqe + WQE_SEGMENT_BYTES;
+    out->remote_address = GDA_GET(wqe_raddr_seg, segment, raddr);
+    out->remote_key = static_cast<uint32_t>(GDA_GET(wqe_raddr_seg, segment, rkey));
+    *at = 2;
+    if (write) return true;
+    out->fetches = true;
+    if (!is_atomic(out->opcode)) return true;
+    const uint32_t opmod = static_cast<uint32_t>(GDA_GET(wqe_ctrl_seg, wqe, opmod));
+    const uint32_t operands = parse_atomic(wqe, opmod, out);
+    *at += operands;
+    if (operands == 0 || ds != *at + 1) {
+        return refuse(
+            text("an atomic has %u segments of operands and one of data: ds %u, opmod 0x%x (masked: 8 for 4 "
+                 "bytes, 9 for 8)",
+                 operands ? operands : 1, ds, opmod));
+    }
+    return true;
 }
 
 }  // namespace
@@ -92,6 +200,8 @@ void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out) {
     out->completion = static_cast<uint8_t>(GDA_GET(wqe_ctrl_seg, wqe, ce));
     out->solicited = GDA_GET(wqe_ctrl_seg, wqe, se) != 0;
     out->immediate = static_cast<uint32_t>(GDA_GET(wqe_ctrl_seg, wqe, imm));
+    const uint32_t fence = static_cast<uint32_t>(GDA_GET(wqe_ctrl_seg, wqe, fm));
+    out->fenced = fence >= MLX5_FENCE_MODE_FENCE;
     const uint16_t published = static_cast<uint16_t>(qp->producer - index);
     const uint32_t segments_per_block = WQE_BASIC_BLOCK_BYTES / WQE_SEGMENT_BYTES;
     const uint32_t blocks = (ds + segments_per_block - 1) / segments_per_block;
@@ -109,31 +219,27 @@ void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out) {
                      "the send queue cannot be read");
     }
     if (out->opcode == MLX5_OPCODE_NOP) return;
-    const bool send = out->opcode == MLX5_OPCODE_SEND || out->opcode == MLX5_OPCODE_SEND_IMM;
-    if (!send && !is_write(out->opcode)) {
-        return wrong(
-            s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_UNSUPPORTED,
-            text("opcode 0x%02x is not supported by the software NIC (it has NOP, RDMA WRITE and SEND, both with "
-                 "and without immediate)",
-                 out->opcode));
+    if (!has_operation(qp, out->opcode)) {
+        const char* has = qp->reliable()
+                              ? "NOP, SEND and RDMA WRITE, both with and without immediate, RDMA READ, and atomics"
+                          : qp->datagrams() ? "NOP and SEND, with and without immediate"
+                                            : "NOP, SEND and RDMA WRITE, both with and without immediate";
+        return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_UNSUPPORTED,
+                     text("opcode 0x%02x is not supported by this queue pair of the software NIC (it has %s)",
+                          out->opcode, has));
     }
-    uint32_t at = 1;  // in segments
-    if (is_write(out->opcode)) {
-        if (ds < 2) {
-            return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_BAD_SEGMENTS,
-                         "an RDMA WRITE needs a remote address segment: ds is 1");
-        }
-        const uint8_t* segment = wqe + WQE_SEGMENT_BYTES;
-        out->remote_address = GDA_GET(wqe_raddr_seg, segment, raddr);
-        out->remote_key = static_cast<uint32_t>(GDA_GET(wqe_raddr_seg, segment, rkey));
-        at = 2;
-    }
+    uint32_t at;  // in segments
+    if (!parse_head(s, qp, index, ds, out, &at)) return;
     while (at < ds && !out->syndrome) {
         const uint8_t* segment = wqe + at * WQE_SEGMENT_BYTES;
         if (!GDA_GET(wqe_inline_seg, segment, is_inline)) {
             parse_data(s, qp, index, segment, out);
             ++at;
             continue;
+        }
+        if (out->fetches) {
+            return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_BAD_SEGMENTS,
+                         "inline data in a WQE that fetches: there is no place for what comes back");
         }
         const uint32_t bytes = static_cast<uint32_t>(GDA_GET(wqe_inline_seg, segment, byte_count));
         const uint32_t whole = (GDA_BYTES_OF(wqe_inline_seg) + bytes + WQE_SEGMENT_BYTES - 1) / WQE_SEGMENT_BYTES;
@@ -145,6 +251,11 @@ void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out) {
             out->piece[out->pieces++] = {const_cast<uint8_t*>(segment) + GDA_BYTES_OF(wqe_inline_seg), bytes, nullptr};
         out->bytes += bytes;
         at += whole;
+    }
+    if (!out->syndrome && out->atomic.bytes && out->bytes != out->atomic.bytes) {
+        return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, VENDOR_LOCAL_LENGTH,
+                     text("local length error: an atomic of %u bytes with a data segment of %" PRIu64,
+                          out->atomic.bytes, out->bytes));
     }
     if (!out->syndrome && out->bytes > qp->max_message_bytes) {
         wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, VENDOR_LOCAL_LENGTH,

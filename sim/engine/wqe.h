@@ -3,6 +3,7 @@
 // Source: PRM, "Work Queue Entry Format".
 #pragma once
 
+#include "sim/engine/atomic.h"
 #include "sim/engine/memory.h"
 
 namespace sim {
@@ -17,6 +18,13 @@ struct ParsedWqe {
     size_t pieces = 0;
     Span piece[64];  // local memory or the WQE's own inline bytes, in order
     uint64_t bytes = 0;
+    bool fetches = false;  // a read or an atomic: the pieces are written by its response
+    bool fenced = false;
+    AtomicOperation atomic = {false, 0, 0, 0, 0, 0};  // bytes 0: not one
+    // Of a datagram.
+    uint32_t to_qpn = 0, q_key = 0;
+    uint32_t from_gid = 0;
+    const uint8_t* to_gid = nullptr;  // in s.wqe
     // Not zero: what is wrong, and the sentence was said.
     uint8_t syndrome = 0, vendor = 0;
 };
@@ -28,6 +36,7 @@ void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out);
 uint16_t wqe_blocks(DeviceState& s, Qp* qp, uint16_t index, uint8_t* opcode);
 
 bool is_write(uint8_t opcode);
+bool is_atomic(uint8_t opcode);
 bool has_immediate(uint8_t opcode);
 
 }  // namespace sim

@@ -12,7 +12,7 @@ using namespace gda::prm;
 
 namespace {
 
-const uint32_t LOG_TABLE = 16;                        // objects of a kind: engine/table.h
+const uint32_t ATOMIC_SIZES = 4 | 8;                  // bytes of atomics, as a mask
 const uint32_t ROCE_V1 = 0, ROCE_V2 = 2;              // roce_version of an address
 const uint32_t L3_IPV4 = 0, L3_IPV6 = 1;              // roce_l3_type of an address
 const uint32_t CAP_V1 = 0x1, CAP_V2 = 0x4;            // bit mask in roce_cap.roce_version
@@ -24,15 +24,19 @@ void general(uint8_t* cap) {
     GDA_SET(cmd_hca_cap, cap, hca_cap_2, 1);
     GDA_SET(cmd_hca_cap, cap, log_max_qp_sz, LOG_MAX_QUEUE);
     GDA_SET(cmd_hca_cap, cap, event_cap, 1);
-    GDA_SET(cmd_hca_cap, cap, log_max_qp, LOG_TABLE);
+    GDA_SET(cmd_hca_cap, cap, log_max_qp, LOG_MAX_OBJECTS);
+    GDA_SET(cmd_hca_cap, cap, log_max_srq_sz, LOG_MAX_QUEUE);
+    GDA_SET(cmd_hca_cap, cap, log_max_srq, LOG_MAX_OBJECTS);
+    GDA_SET(cmd_hca_cap, cap, log_max_ra_req_qp, LOG_MAX_FETCHES);
+    GDA_SET(cmd_hca_cap, cap, log_max_ra_res_qp, LOG_MAX_FETCHES);
     GDA_SET(cmd_hca_cap, cap, log_max_cq_sz, LOG_MAX_CQ_ENTRIES);
-    GDA_SET(cmd_hca_cap, cap, log_max_cq, LOG_TABLE);
-    GDA_SET(cmd_hca_cap, cap, log_max_mkey, LOG_TABLE);
+    GDA_SET(cmd_hca_cap, cap, log_max_cq, LOG_MAX_OBJECTS);
+    GDA_SET(cmd_hca_cap, cap, log_max_mkey, LOG_MAX_OBJECTS);
     GDA_SET(cmd_hca_cap, cap, log_max_mrw_sz, 64);
-    GDA_SET(cmd_hca_cap, cap, log_max_pd, LOG_TABLE);
-    GDA_SET(cmd_hca_cap, cap, log_max_rq, LOG_TABLE);
-    GDA_SET(cmd_hca_cap, cap, log_max_sq, LOG_TABLE);
-    GDA_SET(cmd_hca_cap, cap, log_max_umem, LOG_TABLE);
+    GDA_SET(cmd_hca_cap, cap, log_max_pd, LOG_MAX_OBJECTS);
+    GDA_SET(cmd_hca_cap, cap, log_max_rq, LOG_MAX_OBJECTS);
+    GDA_SET(cmd_hca_cap, cap, log_max_sq, LOG_MAX_OBJECTS);
+    GDA_SET(cmd_hca_cap, cap, log_max_umem, LOG_MAX_UMEM);
     GDA_SET(cmd_hca_cap, cap, gid_table_size, 0);  // 8 entries, the smallest code; GID_COUNT of them are filled
     GDA_SET(cmd_hca_cap, cap, port_type, 1);       // Ethernet
     GDA_SET(cmd_hca_cap, cap, num_ports, 1);
@@ -40,8 +44,13 @@ void general(uint8_t* cap) {
     GDA_SET(cmd_hca_cap, cap, log_max_msg, LOG_MAX_MESSAGE);
     GDA_SET(cmd_hca_cap, cap, cqe_version, 1);
     GDA_SET(cmd_hca_cap, cap, roce, 1);
+    GDA_SET(cmd_hca_cap, cap, atomic, 1);
     GDA_SET(cmd_hca_cap, cap, rc, 1);
+    GDA_SET(cmd_hca_cap, cap, uc, 1);
+    GDA_SET(cmd_hca_cap, cap, ud, 1);
     GDA_SET(cmd_hca_cap, cap, cq_oi, 1);
+    GDA_SET(cmd_hca_cap, cap, cq_resize, 1);
+    GDA_SET(cmd_hca_cap, cap, cq_moderation, 1);
     GDA_SET(cmd_hca_cap, cap, uar_4k, 1);
     GDA_SET(cmd_hca_cap, cap, umem_uid_0, 1);
     GDA_SET(cmd_hca_cap, cap, log_pg_sz, 12);
@@ -66,6 +75,17 @@ void roce(uint8_t* cap) {
     GDA_SET(roce_cap, cap, roce_address_table_size, GID_COUNT);
 }
 
+// Results come in the byte order of the host. Requests of DC have no queue pairs here yet, but the sizes are the
+// card's.
+void atomics(uint8_t* cap) {
+    GDA_SET(atomic_caps, cap, atomic_req_8B_endianness_mode, 0);
+    GDA_SET(atomic_caps, cap, atomic_operations,
+            MLX5_ATOMIC_OPS_CMP_SWAP | MLX5_ATOMIC_OPS_FETCH_ADD | MLX5_ATOMIC_OPS_EXTENDED_CMP_SWAP |
+                MLX5_ATOMIC_OPS_EXTENDED_FETCH_ADD);
+    GDA_SET(atomic_caps, cap, atomic_size_qp, ATOMIC_SIZES);
+    GDA_SET(atomic_caps, cap, atomic_size_dc, ATOMIC_SIZES);
+}
+
 }  // namespace
 
 Answer query_hca_cap(DeviceState& s, const uint8_t* in, uint8_t* out) {
@@ -79,8 +99,9 @@ Answer query_hca_cap(DeviceState& s, const uint8_t* in, uint8_t* out) {
             return GDA_SET(cmd_hca_cap_2, cap, send_dbr_mode_no_dbr_ext, 1), Answer{};
         case HCA_CAP_ROCE:
             return roce(cap), Answer{};
-        case HCA_CAP_ATOMIC:  // none: all zero
-        case HCA_CAP_QOS:
+        case HCA_CAP_ATOMIC:
+            return atomics(cap), Answer{};
+        case HCA_CAP_QOS:  // none: all zero
             return {};
     }
     return {Cause::bad_capability, text("op_mod 0x%x", op_mod)};

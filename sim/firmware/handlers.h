@@ -30,9 +30,12 @@ enum class Cause : int {
     cqe_size,
     transport,
     receive_type,
-    shared_receive,
+    no_such_rmp,
+    rmp_kind,
+    rmp_in_use,
     doorbell_mode,
     cq_in_use,
+    cq_change,
     wrong_state,
     path_mtu,
     message_size,
@@ -60,23 +63,36 @@ Answer destroy_mkey(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer create_cq(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer destroy_cq(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer query_cq(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer modify_cq(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer create_rmp(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer modify_rmp(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer destroy_rmp(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer query_rmp(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer destroy_qp(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer query_qp(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer rst2init(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer rtr2rts(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer init2init(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer rts2rts(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer to_error(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer to_reset(DeviceState& s, const uint8_t* in, uint8_t* out);
 
 // What this model announces and enforces (caps.cc tells programs, the others refuse what is beyond).
 enum Limits : uint32_t {
+    LOG_MAX_OBJECTS = 15,  // of each kind: queue pairs, completion queues, shared receive queues, keys, PDs
+    MAX_OBJECTS = 1u << LOG_MAX_OBJECTS,
+    LOG_MAX_UMEM = 16,
     LOG_MAX_CQ_ENTRIES = 22,
     LOG_MAX_QUEUE = 15,  // blocks of a send queue, entries of a receive queue: indices have 16 bits
     LOG_MAX_MESSAGE = 30,
+    LOG_MAX_DATAGRAM = 12,
+    LOG_MAX_FETCHES = 4,  // reads and atomics outstanding, either way: engine/state.h ATOMIC_RESULTS
     MAX_SEND_WQE_BYTES = 1024,
     MAX_RECEIVE_WQE_BYTES = 512,
     FIRST_CQ = 0x10,
+    FIRST_RMP = 0x10,
     FIRST_QP = 0x40,
     FIRST_KEY = 0x1000,  // key 0x100 ends receive lists, so low indices are not used
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory keys. Source: PRM, "CREATE_MKEY", "Memory Key Context".
 
+#include <errno.h>
+
 #include <cinttypes>
 
 #include "sim/firmware/handlers.h"
@@ -9,9 +11,11 @@ namespace sim::firmware {
 
 using namespace gda::prm;
 
-Answer create_mkey(DeviceState& s, const uint8_t* in, uint8_t* out) {
+namespace {
+
+// What the struct asks for. Nothing is counted yet.
+Answer read_key(DeviceState& s, const uint8_t* in, Mkey* key) {
     const uint8_t* mkc = in + GDA_BYTE_OFFSET(create_mkey_in, memory_key_mkey_entry);
-    auto key = std::make_unique<Mkey>();
     const uint32_t pdn = static_cast<uint32_t>(GDA_GET(mkc, mkc, pd));
     key->pd = s.pds.find(pdn);
     if (!key->pd) return {Cause::no_such_pd, text("PD %u", pdn)};
@@ -47,12 +51,26 @@ Answer create_mkey(DeviceState& s, const uint8_t* in, uint8_t* out) {
     } else if (!key->whole) {
         key->offset = 0;  // addresses as they are, within start..start + bytes
     }
+    return {};
+}
+
+void count_uses(const Mkey& key, int change) {
+    key.pd->uses += change;
+    if (key.umem) key.umem->uses += change;
+}
+
+}  // namespace
+
+Answer create_mkey(DeviceState& s, const uint8_t* in, uint8_t* out) {
+    const uint8_t* mkc = in + GDA_BYTE_OFFSET(create_mkey_in, memory_key_mkey_entry);
+    auto key = std::make_unique<Mkey>();
+    const Answer answer = read_key(s, in, key.get());
+    if (answer.cause != Cause::none) return answer;
     const uint32_t index = s.keys.free_index(FIRST_KEY);
-    if (index >= s.keys.LIMIT) return {Cause::table_full, "memory keys"};
+    if (index >= s.keys.LIMIT || s.keys.size() >= MAX_OBJECTS) return {Cause::table_full, "memory keys"};
     const uint32_t variant = static_cast<uint32_t>(GDA_GET(mkc, mkc, mkey_7_0));
     key->key = index * 256 + variant;  // a key is its index and the program's byte
-    ++key->pd->uses;
-    if (key->umem) ++key->umem->uses;
+    count_uses(*key, 1);
     s.keys.put(index, std::move(key));
     GDA_SET(create_mkey_out, out, mkey_index, index);
     return {};
@@ -63,10 +81,28 @@ Answer destroy_mkey(DeviceState& s, const uint8_t* in, uint8_t* out) {
     const uint32_t index = static_cast<uint32_t>(GDA_GET(destroy_mkey_in, in, mkey_index));
     Mkey* key = s.keys.find(index);
     if (!key) return {Cause::no_such_key, text("index 0x%x", index)};
-    --key->pd->uses;
-    if (key->umem) --key->umem->uses;
+    count_uses(*key, -1);
     s.keys.erase(index);
     return {};
 }
 
 }  // namespace sim::firmware
+
+namespace sim {
+
+int Device::rewrite_key(uint32_t index, const void* in) {
+    DeviceState& s = *state_;
+    Hold hold(s);
+    Mkey* key = s.keys.find(index);
+    if (!key) return -ENOENT;
+    Mkey wanted;
+    const auto answer = firmware::read_key(s, static_cast<const uint8_t*>(in), &wanted);
+    if (answer.cause != firmware::Cause::none) return -EINVAL;
+    firmware::count_uses(*key, -1);
+    firmware::count_uses(wanted, 1);
+    wanted.key = key->key;
+    *key = wanted;
+    return 0;
+}
+
+}  // namespace sim

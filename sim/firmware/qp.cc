@@ -19,18 +19,21 @@ namespace {
 const uint32_t OFFSET_UNIT_BYTES = 64;  // of page_offset
 
 Answer place_rings(DeviceState& s, Qp* qp, const uint8_t* in, const uint8_t* qpc) {
-    if (!GDA_GET(create_qp_in, in, wq_umem_valid)) return {Cause::umem_needed, "wq_umem_valid is 0"};
+    const bool rings = qp->send_blocks || qp->receive_entries;
+    if (rings && !GDA_GET(create_qp_in, in, wq_umem_valid)) return {Cause::umem_needed, "wq_umem_valid is 0"};
     const uint64_t receive_bytes = uint64_t{qp->receive_entries} * qp->receive_stride;
     const uint64_t send_bytes = uint64_t{qp->send_blocks} * WQE_BASIC_BLOCK_BYTES;
     const uint64_t offset =
         GDA_GET(create_qp_in, in, wq_umem_offset) + GDA_GET(qpc, qpc, page_offset) * OFFSET_UNIT_BYTES;
     // Receive queue first, then the send queue.
-    Region whole;
-    Answer placed = place_in_umem(s, static_cast<uint32_t>(GDA_GET(create_qp_in, in, wq_umem_id)), offset,
-                                  receive_bytes + send_bytes, WQE_BASIC_BLOCK_BYTES, "the work queues", &whole);
-    if (placed.cause != Cause::none) return placed;
-    qp->receive_ring = whole;
-    qp->send_ring = {whole.umem, whole.offset + receive_bytes};
+    if (rings) {
+        Region whole;
+        Answer placed = place_in_umem(s, static_cast<uint32_t>(GDA_GET(create_qp_in, in, wq_umem_id)), offset,
+                                      receive_bytes + send_bytes, WQE_BASIC_BLOCK_BYTES, "the work queues", &whole);
+        if (placed.cause != Cause::none) return placed;
+        qp->receive_ring = whole;
+        qp->send_ring = {whole.umem, whole.offset + receive_bytes};
+    }
     if (GDA_GET(qpc, qpc, dbr_umem_valid)) {
         return place_in_umem(s, static_cast<uint32_t>(GDA_GET(qpc, qpc, dbr_umem_id)), GDA_GET(qpc, qpc, dbr_addr),
                              GDA_BYTES_OF(qp_doorbell_record), GDA_BYTES_OF(qp_doorbell_record), "the doorbell record",
@@ -48,16 +51,22 @@ Answer find_queues(DeviceState& s, Qp* qp, const uint8_t* qpc) {
     qp->send_cq = s.cqs.find(send);
     qp->receive_cq = s.cqs.find(receive);
     if (qp->send_blocks && !qp->send_cq) return {Cause::no_such_cq, text("cqn_snd 0x%x", send)};
-    if (qp->has_receives && !qp->receive_cq) return {Cause::no_such_cq, text("cqn_rcv 0x%x", receive)};
-    if (!qp->has_receives) qp->receive_cq = nullptr;
+    if (GDA_GET(qpc, qpc, rq_type) == RQ_TYPE_SRQ) {
+        const uint32_t shared = static_cast<uint32_t>(GDA_GET(qpc, qpc, srqn_rmpn_xrqn));
+        qp->srq = s.srqs.find(shared);
+        if (!qp->srq) return {Cause::no_such_rmp, text("RMP 0x%x", shared)};
+    }
+    const bool receives = qp->has_receives || qp->srq;
+    if (receives && !qp->receive_cq) return {Cause::no_such_cq, text("cqn_rcv 0x%x", receive)};
+    if (!receives) qp->receive_cq = nullptr;
     if (!qp->send_blocks) qp->send_cq = nullptr;
     return {};
 }
 
 Answer size_rings(Qp* qp, const uint8_t* qpc) {
     const uint32_t type = static_cast<uint32_t>(GDA_GET(qpc, qpc, rq_type));
-    if (type == RQ_TYPE_SRQ) return {Cause::shared_receive, ""};
-    if (type != RQ_TYPE_REGULAR && type != RQ_TYPE_ZERO_SIZE) return {Cause::receive_type, text("rq_type %u", type)};
+    if (type != RQ_TYPE_REGULAR && type != RQ_TYPE_SRQ && type != RQ_TYPE_ZERO_SIZE)
+        return {Cause::receive_type, text("rq_type %u", type)};
     const uint32_t log_send = static_cast<uint32_t>(GDA_GET(qpc, qpc, log_sq_size));
     const uint32_t log_receive = static_cast<uint32_t>(GDA_GET(qpc, qpc, log_rq_size));
     const uint32_t log_stride = static_cast<uint32_t>(GDA_GET(qpc, qpc, log_rq_stride));
@@ -78,7 +87,11 @@ Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     const uint8_t* qpc = in + GDA_BYTE_OFFSET(create_qp_in, qpc);
     auto qp = std::make_unique<Qp>();
     const uint32_t transport = static_cast<uint32_t>(GDA_GET(qpc, qpc, st));
-    if (transport != MLX5_QPC_ST_RC) return {Cause::transport, text("st %u", transport)};
+    if (transport != MLX5_QPC_ST_RC && transport != MLX5_QPC_ST_UC && transport != MLX5_QPC_ST_UD) {
+        return {Cause::transport, text("st %u", transport)};
+    }
+    qp->transport = transport;
+    qp->q_key = static_cast<uint32_t>(GDA_GET(qpc, qpc, q_key));
     const uint32_t pdn = static_cast<uint32_t>(GDA_GET(qpc, qpc, pd));
     qp->pd = s.pds.find(pdn);
     if (!qp->pd) return {Cause::no_such_pd, text("PD %u", pdn)};
@@ -97,7 +110,7 @@ Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     if (answer.cause == Cause::none) answer = place_rings(s, qp.get(), in, qpc);
     if (answer.cause != Cause::none) return answer;
     const uint32_t index = s.qps.free_index(FIRST_QP);
-    if (index >= s.qps.LIMIT) return {Cause::table_full, "queue pairs"};
+    if (index >= s.qps.LIMIT || s.qps.size() >= MAX_OBJECTS) return {Cause::table_full, "queue pairs"};
     qp->number = s.slot * 65536 + index;  // the NIC in the highest byte: numbers are unique on this host
     std::snprintf(qp->name, sizeof qp->name, "QP 0x%06x", qp->number);
     std::memcpy(qp->context, qpc, sizeof qp->context);
@@ -110,7 +123,8 @@ Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
         }
     }
     ++qp->pd->uses;
-    ++qp->send_ring.umem->uses;
+    if (qp->send_ring.umem) ++qp->send_ring.umem->uses;
+    if (qp->srq) ++qp->srq->uses;
     if (qp->record.umem) ++qp->record.umem->uses;
     if (qp->send_cq) ++qp->send_cq->uses;
     if (qp->receive_cq) ++qp->receive_cq->uses;
@@ -128,7 +142,8 @@ Answer destroy_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     scan_doorbells(s);  // a ring that was not looked at yet would later name a queue pair that does not exist
     forget(s, qp);
     --qp->pd->uses;
-    --qp->send_ring.umem->uses;
+    if (qp->send_ring.umem) --qp->send_ring.umem->uses;
+    if (qp->srq) --qp->srq->uses;
     if (qp->record.umem) --qp->record.umem->uses;
     if (qp->send_cq) --qp->send_cq->uses;
     if (qp->receive_cq) --qp->receive_cq->uses;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The moves of a queue pair between its states. Each keeps what it takes in the context, for QUERY_QP.
-// Source: PRM, "RST2INIT_QP", "INIT2RTR_QP", "RTR2RTS_QP", "2ERR_QP", "2RST_QP"; InfiniBand Architecture Specification,
-// volume 1, "QP State Diagram". Leniency (pm_state at CREATE_QP or at RST2INIT, ports 0 and 1) follows what rdma-core's
-// own DEVX tests and the GPU stacks send.
+// Source: PRM, "RST2INIT_QP", "INIT2RTR_QP", "RTR2RTS_QP", "INIT2INIT_QP", "RTS2RTS_QP", "2ERR_QP", "2RST_QP";
+// InfiniBand Architecture Specification, volume 1, "QP State Diagram". Leniency (pm_state at CREATE_QP or at RST2INIT,
+// ports 0 and 1) follows what rdma-core's own DEVX tests and the GPU stacks send.
 
+#include <algorithm>
 #include <cstring>
 
 #include "sim/engine/doorbell.h"
 #include "sim/engine/requester.h"
+#include "sim/engine/transmit.h"
 #include "sim/firmware/handlers.h"
 
 namespace sim::firmware {
@@ -16,23 +18,19 @@ using namespace gda::prm;
 
 namespace {
 
-// Bits of opt_param_mask: fields that a later move may change. Source: PRM, "opt_param_mask".
-enum OptionalField : uint32_t {
-    OPTIONAL_RRE = 0x2,
-    OPTIONAL_RAE = 0x4,
-    OPTIONAL_RWE = 0x8,
-    OPTIONAL_RNR_TIMEOUT = 0x40
-};
-
 const char* const STATES[] = {"RESET", "INIT", "RTR", "RTS", "SQER", "?", "ERR", "SQD"};
 
 // Struct layouts of all moves agree: asserted below.
 Answer find(DeviceState& s, const uint8_t* in, int from, Qp** qp) {
     static_assert(GDA_BIT_OFFSET(rst2init_qp_in, qpn) == GDA_BIT_OFFSET(init2rtr_qp_in, qpn) &&
                       GDA_BIT_OFFSET(rst2init_qp_in, qpn) == GDA_BIT_OFFSET(rtr2rts_qp_in, qpn) &&
+                      GDA_BIT_OFFSET(rst2init_qp_in, qpn) == GDA_BIT_OFFSET(init2init_qp_in, qpn) &&
+                      GDA_BIT_OFFSET(rst2init_qp_in, qpn) == GDA_BIT_OFFSET(rts2rts_qp_in, qpn) &&
                       GDA_BIT_OFFSET(rst2init_qp_in, qpn) == GDA_BIT_OFFSET(qp_2err_in, qpn) &&
                       GDA_BIT_OFFSET(rst2init_qp_in, qpn) == GDA_BIT_OFFSET(qp_2rst_in, qpn) &&
                       GDA_BIT_OFFSET(rst2init_qp_in, qpc) == GDA_BIT_OFFSET(init2rtr_qp_in, qpc) &&
+                      GDA_BIT_OFFSET(rst2init_qp_in, qpc) == GDA_BIT_OFFSET(init2init_qp_in, qpc) &&
+                      GDA_BIT_OFFSET(rst2init_qp_in, qpc) == GDA_BIT_OFFSET(rts2rts_qp_in, qpc) &&
                       GDA_BIT_OFFSET(rst2init_qp_in, qpc) == GDA_BIT_OFFSET(rtr2rts_qp_in, qpc),
                   "moves share their layout");
     const uint32_t number = static_cast<uint32_t>(GDA_GET(rst2init_qp_in, in, qpn));
@@ -50,10 +48,38 @@ const uint8_t* context_of(const uint8_t* in) { return in + GDA_BYTE_OFFSET(rst2i
 #define SIM_KEEP(FIELD) GDA_SET(qpc, qp->context, FIELD, GDA_GET(qpc, qpc, FIELD))
 
 void take_rights(Qp* qp, const uint8_t* qpc, uint32_t optional) {
-    if (optional & OPTIONAL_RRE) SIM_KEEP(rre);
-    if (optional & OPTIONAL_RAE) SIM_KEEP(rae);
-    if (optional & OPTIONAL_RWE) SIM_KEEP(rwe);
+    if (optional & MLX5_QP_OPTPAR_RRE) SIM_KEEP(rre);
+    if (optional & MLX5_QP_OPTPAR_RAE) SIM_KEEP(rae);
+    if (optional & MLX5_QP_OPTPAR_RWE) SIM_KEEP(rwe);
+    if (optional & MLX5_QP_OPTPAR_RAE) SIM_KEEP(atomic_mode);
     qp->remote_write_allowed = GDA_GET(qpc, qp->context, rwe) != 0;
+    qp->remote_read_allowed = GDA_GET(qpc, qp->context, rre) != 0;
+    qp->remote_atomic_allowed = GDA_GET(qpc, qp->context, rae) != 0;
+}
+
+void take_q_key(Qp* qp, const uint8_t* qpc) {
+    SIM_KEEP(q_key);
+    qp->q_key = static_cast<uint32_t>(GDA_GET(qpc, qpc, q_key));
+}
+
+// How many reads and atomics may be outstanding: 2^log, as requester and as responder.
+void take_depths(Qp* qp) {
+    const uint32_t requests = static_cast<uint32_t>(GDA_GET(qpc, qp->context, log_sra_max));
+    const uint32_t replies = static_cast<uint32_t>(GDA_GET(qpc, qp->context, log_rra_max));
+    qp->most_fetches = 1u << std::min<uint32_t>(requests, LOG_MAX_FETCHES);
+    qp->most_replies = 1u << std::min<uint32_t>(replies, LOG_MAX_FETCHES);
+}
+
+// What a move without a change of state may change.
+void take_optional(Qp* qp, const uint8_t* qpc, uint32_t optional) {
+    take_rights(qp, qpc, optional);
+    if (optional & MLX5_QP_OPTPAR_PKEY_INDEX) SIM_KEEP(primary_address_path.pkey_index);
+    if (optional & MLX5_QP_OPTPAR_Q_KEY) take_q_key(qp, qpc);
+    if (optional & MLX5_QP_OPTPAR_COUNTER_SET_ID) SIM_KEEP(counter_set_id);
+    if (optional & MLX5_QP_OPTPAR_RNR_TIMEOUT) {
+        SIM_KEEP(min_rnr_nak);
+        qp->min_rnr_nak = static_cast<uint32_t>(GDA_GET(qpc, qpc, min_rnr_nak));
+    }
 }
 
 Answer check_port(const uint8_t* qpc) {
@@ -78,10 +104,26 @@ Answer rst2init(DeviceState& s, const uint8_t* in, uint8_t* out) {
     SIM_KEEP(primary_address_path.vhca_port_num);
     SIM_KEEP(primary_address_path.pkey_index);
     SIM_KEEP(counter_set_id);
-    take_rights(qp, qpc, OPTIONAL_RRE | OPTIONAL_RAE | OPTIONAL_RWE);
+    take_q_key(qp, qpc);
+    take_rights(qp, qpc, MLX5_QP_OPTPAR_RRE | MLX5_QP_OPTPAR_RAE | MLX5_QP_OPTPAR_RWE);
     qp->state = MLX5_QPC_STATE_INIT;
     return {};
 }
+
+namespace {
+
+// No peer, no path: each datagram brings its own.
+Answer to_receive_datagrams(Qp* qp, const uint8_t* qpc, uint32_t optional) {
+    take_optional(qp, qpc, optional);
+    GDA_SET(qpc, qp->context, mtu, MLX5_QPC_MTU_4K_BYTES);
+    GDA_SET(qpc, qp->context, log_msg_max, LOG_MAX_DATAGRAM);
+    qp->max_message_bytes = uint64_t{1} << LOG_MAX_DATAGRAM;
+    qp->link = nullptr;
+    qp->state = MLX5_QPC_STATE_RTR;
+    return {};
+}
+
+}  // namespace
 
 Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out) {
     (void)out;
@@ -92,6 +134,8 @@ Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out) {
     answer = check_port(qpc);
     if (answer.cause != Cause::none) return answer;
     if (!qp->migrated) return {Cause::migration, qp->name};
+    if (qp->datagrams())
+        return to_receive_datagrams(qp, qpc, static_cast<uint32_t>(GDA_GET(init2rtr_qp_in, in, opt_param_mask)));
     const uint32_t mtu = static_cast<uint32_t>(GDA_GET(qpc, qpc, mtu));
     if (mtu < MLX5_QPC_MTU_256_BYTES || mtu > MLX5_QPC_MTU_4K_BYTES) return {Cause::path_mtu, text("mtu %u", mtu)};
     const uint32_t log_message = static_cast<uint32_t>(GDA_GET(qpc, qpc, log_msg_max));
@@ -119,11 +163,8 @@ Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out) {
     qp->expected_psn = static_cast<uint32_t>(GDA_GET(qpc, qpc, next_rcv_psn));
     qp->min_rnr_nak = static_cast<uint32_t>(GDA_GET(qpc, qpc, min_rnr_nak));
     qp->max_message_bytes = uint64_t{1} << (log_message ? log_message : static_cast<uint32_t>(LOG_MAX_MESSAGE));
-    bool own = false;
-    for (const Gid& gid : s.gids) own = own || std::memcmp(gid, qp->remote_gid, sizeof gid) == 0;
-    // Without a link to other processes a foreign address is a cable that ends nowhere: loopback drops what is not
-    // ours.
-    qp->link = own || !s.shm ? static_cast<Link*>(s.loopback.get()) : s.shm.get();
+    qp->link = link_to(s, qp->remote_gid);
+    take_depths(qp);
     qp->state = MLX5_QPC_STATE_RTR;
     return {};
 }
@@ -141,11 +182,8 @@ Answer rtr2rts(DeviceState& s, const uint8_t* in, uint8_t* out) {
     SIM_KEEP(log_sra_max);
     SIM_KEEP(log_ack_req_freq);
     SIM_KEEP(primary_address_path.ack_timeout);
-    if (optional & OPTIONAL_RNR_TIMEOUT) {
-        SIM_KEEP(min_rnr_nak);
-        qp->min_rnr_nak = static_cast<uint32_t>(GDA_GET(qpc, qpc, min_rnr_nak));
-    }
-    take_rights(qp, qpc, optional);
+    take_optional(qp, qpc, optional);
+    take_depths(qp);
     qp->retry_count = qp->retries_left = static_cast<uint32_t>(GDA_GET(qpc, qpc, retry_count));
     qp->rnr_retry = qp->rnr_left = static_cast<uint32_t>(GDA_GET(qpc, qpc, rnr_retry));
     qp->ack_timeout = static_cast<uint32_t>(GDA_GET(qpc, qpc, primary_address_path.ack_timeout));
@@ -154,6 +192,24 @@ Answer rtr2rts(DeviceState& s, const uint8_t* in, uint8_t* out) {
     qp->state = MLX5_QPC_STATE_RTS;
     read_send_record(s, qp);  // what was posted before it was allowed is sent now
     s.look_at(qp);
+    return {};
+}
+
+Answer init2init(DeviceState& s, const uint8_t* in, uint8_t* out) {
+    (void)out;
+    Qp* qp;
+    Answer answer = find(s, in, MLX5_QPC_STATE_INIT, &qp);
+    if (answer.cause != Cause::none) return answer;
+    take_optional(qp, context_of(in), static_cast<uint32_t>(GDA_GET(init2init_qp_in, in, opt_param_mask)));
+    return {};
+}
+
+Answer rts2rts(DeviceState& s, const uint8_t* in, uint8_t* out) {
+    (void)out;
+    Qp* qp;
+    Answer answer = find(s, in, MLX5_QPC_STATE_RTS, &qp);
+    if (answer.cause != Cause::none) return answer;
+    take_optional(qp, context_of(in), static_cast<uint32_t>(GDA_GET(rts2rts_qp_in, in, opt_param_mask)));
     return {};
 }
 
@@ -182,7 +238,8 @@ Answer to_reset(DeviceState& s, const uint8_t* in, uint8_t* out) {
     std::memcpy(fresh.name, qp->name, sizeof fresh.name);
     std::memcpy(fresh.context, qp->context, sizeof fresh.context);
     fresh.pd = qp->pd, fresh.page = qp->page;
-    fresh.send_cq = qp->send_cq, fresh.receive_cq = qp->receive_cq;
+    fresh.send_cq = qp->send_cq, fresh.receive_cq = qp->receive_cq, fresh.srq = qp->srq;
+    fresh.transport = qp->transport, fresh.q_key = qp->q_key;
     fresh.user_index = qp->user_index;
     fresh.recordless = qp->recordless, fresh.has_receives = qp->has_receives, fresh.migrated = qp->migrated;
     fresh.send_ring = qp->send_ring, fresh.receive_ring = qp->receive_ring, fresh.record = qp->record;

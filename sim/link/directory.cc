@@ -19,8 +19,8 @@ namespace sim {
 namespace {
 
 // The file of a dead NIC: tell who still maps it, and remove the name. The caller holds its lock.
-void bury(int fd, const std::string& name) {
-    if (Inbox* old = Inbox::map(fd)) {
+void bury(int fd, const std::string& name, bool of_any_user) {
+    if (Inbox* old = Inbox::map(fd, of_any_user)) {
         old->close();
         Inbox::unmap(old);
     }
@@ -60,18 +60,36 @@ bool Directory::prepare() {
         return false;
     }
     struct stat s;
-    if (lstat(path_.c_str(), &s) != 0 || !S_ISDIR(s.st_mode) || s.st_uid != geteuid() || (s.st_mode & 022)) {
-        problem_ = path_ + " is not a directory that only this user can write";
+    const bool there = lstat(path_.c_str(), &s) == 0 && S_ISDIR(s.st_mode);
+    shared_ = there && named && *named && (s.st_mode & (S_ISVTX | S_IWOTH)) == (S_ISVTX | S_IWOTH);
+    if (!there || (!shared_ && (s.st_uid != geteuid() || (s.st_mode & 022)))) {
+        problem_ = path_ + " is not a directory that only this user can write, nor one for all users (mode 1777)";
         return false;
     }
     return true;
 }
 
+// Opens the file of a slot, which may be another user's; makes it when there is none. -1: not now, with errno.
+// Not by O_CREAT alone: Linux refuses that for files of others in a sticky directory.
+int Directory::create(const std::string& name) const {
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+    int fd = open(name.c_str(), flags);
+    if (fd >= 0 || errno != ENOENT) return fd;
+    fd = open(name.c_str(), flags | O_CREAT | O_EXCL, 0600);
+    if (fd >= 0 && shared_ && fchmod(fd, 0666) != 0) {
+        ::close(fd);
+        return -1;
+    }
+    return fd;
+}
+
 bool Directory::take(uint32_t slot) {
     const std::string name = file(slot);
     for (int attempt = 0; attempt < 8; ++attempt) {
-        int fd = open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+        const int fd = create(name);
         if (fd < 0) {
+            if (errno == EEXIST || errno == ENOENT) continue;  // another starter was faster, or just gave it up
+            if (shared_ && errno == EACCES) return false;      // being made by another user
             problem_ = "cannot open " + name + ": " + std::strerror(errno);
             return false;
         }
@@ -94,7 +112,7 @@ bool Directory::take(uint32_t slot) {
             ::close(fd);
             return false;
         }
-        if (same) bury(fd, name);
+        if (same) bury(fd, name, shared_);
         ::close(fd);
     }
     return false;
@@ -105,7 +123,7 @@ void Directory::sweep() const {
         if (slot == slot_) continue;
         int fd = open(file(slot).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0) continue;
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0) bury(fd, file(slot));
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) bury(fd, file(slot), shared_);
         ::close(fd);
     }
 }
@@ -114,7 +132,7 @@ Inbox* Directory::open_peer(uint32_t slot) const {
     if (path_.empty() || slot >= MAX_SLOTS) return nullptr;
     int fd = open(file(slot).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) return nullptr;
-    Inbox* inbox = Inbox::map(fd);
+    Inbox* inbox = Inbox::map(fd, shared_);
     ::close(fd);
     return inbox;
 }

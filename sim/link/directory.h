@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the software NICs of one host meet: a directory with one file per NIC, `nic-<slot>`, which is also that NIC's
 // inbox (inbox.h). The owner holds a file lock for life, so a free lock means a dead owner, also after SIGKILL; each
-// start sweeps such files. Directory: GDA_SIM_DIRECTORY, else /dev/shm/gda-sim-<uid>, for this user alone.
+// start sweeps such files. Directory: GDA_SIM_DIRECTORY, else /dev/shm/gda-sim-<uid>, for this user alone. A directory
+// named by the variable that is like /tmp (writable by all, sticky: mode 1777) lets the NICs of several users meet; who
+// makes one trusts those users, since each may write into the others' inboxes.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +40,10 @@ class Directory {
     void sweep() const;
     std::string file(uint32_t slot) const;
 
+    int create(const std::string& name) const;
+
     std::string path_, problem_;
+    bool shared_ = false;  // by several users
     uint32_t slot_ = 0;
     int lock_ = -1;
     Inbox* inbox_ = nullptr;

@@ -132,6 +132,32 @@ bool guarded_publish(void* destination, const void* source, size_t bytes) {
         nullptr);
 }
 
+bool guarded_load(const void* source, size_t bytes, uint64_t* value) {
+    return guarded(
+        [=] {
+            *value = bytes == 4 ? __atomic_load_n(static_cast<const uint32_t*>(source), __ATOMIC_ACQUIRE)
+                                : __atomic_load_n(static_cast<const uint64_t*>(source), __ATOMIC_ACQUIRE);
+        },
+        nullptr);
+}
+
+bool guarded_replace(void* destination, size_t bytes, uint64_t* expected, uint64_t value, bool* replaced) {
+    return guarded(
+        [=] {
+            if (bytes == 4) {
+                uint32_t was = static_cast<uint32_t>(*expected);
+                *replaced =
+                    __atomic_compare_exchange_n(static_cast<uint32_t*>(destination), &was, static_cast<uint32_t>(value),
+                                                false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+                *expected = was;
+            } else {
+                *replaced = __atomic_compare_exchange_n(static_cast<uint64_t*>(destination), expected, value, false,
+                                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+            }
+        },
+        nullptr);
+}
+
 bool guarded_exchange32(void* destination, uint32_t expected, uint32_t value) {
     uint32_t* to = static_cast<uint32_t*>(destination);
     bool done = false;

@@ -35,6 +35,10 @@ bool guarded_store32(void* destination, uint32_t value);
 // A completion entry: `bytes` - 4 bytes, and then the last dword with release, so that whoever sees it sees all.
 bool guarded_publish(void* destination, const void* source, size_t bytes);
 
+// One word of 4 or 8 bytes, aligned: loads it; replaces it if it is still *expected, else says in *expected what it is.
+bool guarded_load(const void* source, size_t bytes, uint64_t* value);
+bool guarded_replace(void* destination, size_t bytes, uint64_t* expected, uint64_t value, bool* replaced);
+
 // Replaces a word if it is still `expected`; answers false also when it was not.
 bool guarded_exchange32(void* destination, uint32_t expected, uint32_t value);
 

@@ -17,7 +17,8 @@ class Inbox {
     enum : size_t { PACKET_PAYLOAD_BYTES = 64 * 1024, RING_BYTES = 8 * 1024 * 1024 };
 
     static int format(int fd);  // lays an empty inbox out in an empty file; 0 or errno
-    static Inbox* map(int fd);  // null when the file is not a whole inbox of this version
+    // Null when the file is not a whole inbox of this version, or not this user's and that matters.
+    static Inbox* map(int fd, bool of_any_user = false);
     static void unmap(Inbox* inbox);
 
     // Appends a copy. False: full, or another sender is in it. Sets packet.unreadable (and appends nothing) when the

@@ -30,16 +30,21 @@ int Context::open(int flags) {
     if (!nic) return -ENODEV;
     const int fd = memfd_create("uverbs0", (flags & O_CLOEXEC) ? MFD_CLOEXEC : 0);
     if (fd < 0) return -errno;
-    auto context = std::shared_ptr<Context>(new (std::nothrow) Context(fd));
+    const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    auto context = own < 0 ? nullptr : std::shared_ptr<Context>(new (std::nothrow) Context(own));
     if (!context || ftruncate(fd, uar::file_bytes) != 0 || !context->preset_clock_page()) {
+        if (own >= 0 && !context) real::close(own);
         real::close(fd);
-        return -ENOMEM;
+        return own < 0 ? -EMFILE : -ENOMEM;
     }
     files::add(fd, std::move(context));
     return fd;
 }
 
-Context::~Context() { close(); }
+Context::~Context() {
+    close();
+    real::close(memory_fd_);
+}
 
 // libmlx5 turns the raw timestamps of CQEs into nanoseconds by this page. The NIC's clock counts nanoseconds, so the
 // page says "times one, from zero", which never needs an update (the kernel's page is rewritten for a drifting clock).
@@ -48,13 +53,19 @@ bool Context::preset_clock_page() {
     info.mult = 1;
     info.mask = ~0ull;
     info.overflow_period = ~0ull >> 1;
-    return pwrite(fd_, &info, sizeof info, clock_page_offset) == static_cast<ssize_t>(sizeof info);
+    return pwrite(memory_fd_, &info, sizeof info, clock_page_offset) == static_cast<ssize_t>(sizeof info);
 }
 
 int Context::ioctl(void* header) {
     std::lock_guard<std::mutex> guard(mutex_);
     if (closed_) return EBADF;
     return dispatch(*this, header);
+}
+
+int Context::event_channel(const Request& request, uint16_t id, std::shared_ptr<Channel>* channel) const {
+    *channel = request.has(id) ? files::channel(request.file(id)) : asynchronous;
+    const bool wrong = *channel && (*channel)->carries() != Channel::Carries::asynchronous;
+    return (request.has(id) && !*channel) || wrong ? EBADF : 0;
 }
 
 void Context::close() {
@@ -118,6 +129,19 @@ Entry take(int fd) {
     return entry;
 }
 
+// A context lives as long as one of its descriptors.
+void end(const Entry& entry) {
+    if (entry.context) {
+        bool open = false;
+        {
+            std::lock_guard<std::mutex> guard(table().mutex);
+            for (const auto& [fd, other] : table().entries) open = open || other.context == entry.context;
+        }
+        if (!open) entry.context->close();
+    }
+    if (entry.channel) entry.channel->close();
+}
+
 Entry look(int fd) {
     if (!maybe(fd)) return {};
     Entry entry;
@@ -130,9 +154,7 @@ Entry look(int fd) {
     struct stat status{};
     if (real::fstat(fd, &status) == 0 && status.st_dev == entry.device && status.st_ino == entry.inode) return entry;
     // close_range(), dup2() or a direct system call ended it: so it ends here, too.
-    entry = take(fd);
-    if (entry.context) entry.context->close();
-    if (entry.channel) entry.channel->close();
+    end(take(fd));
     return {};
 }
 
@@ -165,10 +187,22 @@ int close(int fd) {
         if (table().owner != getpid()) return real::close(fd);
     }
     look(fd);  // drops a stale entry, so that a stranger's descriptor with this number is only closed
-    Entry entry = take(fd);
-    if (entry.context) entry.context->close();
-    if (entry.channel) entry.channel->close();
+    end(take(fd));
     return real::close(fd);
+}
+
+bool adopt(int fd, const struct ::stat& status) {
+    // Cheap for all others: a device file is the only kind of this size without a name.
+    if (!S_ISREG(status.st_mode) || status.st_size != uar::file_bytes || status.st_nlink != 0) return false;
+    std::shared_ptr<Context> found;
+    {
+        std::lock_guard<std::mutex> guard(table().mutex);
+        if (table().owner != getpid()) return false;
+        for (const auto& [other, entry] : table().entries)
+            if (entry.context && entry.device == status.st_dev && entry.inode == status.st_ino) found = entry.context;
+    }
+    if (found) add(fd, found);
+    return found != nullptr;
 }
 
 void lock() { table().mutex.lock(); }

@@ -3,6 +3,8 @@
 // doorbell pages and of the clock page are ordinary system calls that nobody needs to hook.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -12,6 +14,8 @@
 #include "sim/uverbs/objects.h"
 
 namespace sim::uverbs {
+
+class Request;
 
 class Context {
    public:
@@ -26,16 +30,21 @@ class Context {
     // Gives everything back to the NIC, last created first. Called once, when the file is closed.
     void close();
 
-    int fd() const { return fd_; }
+    // Our own descriptor of the memfd: the program's may be closed while a duplicate of it lives on.
+    int memory_fd() const { return memory_fd_; }
+    // The channel that attribute `id` of the request names for an object's asynchronous events, or the context's own.
+    // 0 or EBADF.
+    int event_channel(const Request& request, uint16_t id, std::shared_ptr<Channel>* channel) const;
     Objects objects;
-    std::shared_ptr<Channel> asynchronous;  // made by GET_CONTEXT
+    std::shared_ptr<Channel> asynchronous;  // where events go whose objects name no channel of their own
+    bool opened = false;                    // GET_CONTEXT was here
     bool devx = false;                      // the program asked for firmware commands
 
    private:
-    explicit Context(int fd) : fd_(fd) {}
+    explicit Context(int memory_fd) : memory_fd_(memory_fd) {}
     bool preset_clock_page();
     std::mutex mutex_;
-    int fd_;
+    const int memory_fd_;
     bool closed_ = false;
 };
 
@@ -48,13 +57,16 @@ bool maybe(int fd);
 // The context or channel behind a descriptor; null when it is not one, or is no longer the file it was.
 std::shared_ptr<Context> context(int fd);
 std::shared_ptr<Channel> channel(int fd);
+// fstat() of an unknown descriptor answered `status`: when it is a duplicate (dup, fcntl) of a device file of ours, it
+// is entered. That is how a program imports a device: ibv_import_device looks at the descriptor first.
+bool adopt(int fd, const struct ::stat& status);
 // True for descriptors of ours, also those that the child of a fork inherited and cannot use.
 bool inherited(int fd);
 
 void add(int fd, std::shared_ptr<Context> context);
 void add(int fd, std::shared_ptr<Channel> channel);
 
-// The program closes `fd`: the object behind it ends, then the descriptor. As close(2).
+// The program closes `fd`: with its last known descriptor the object behind it ends. As close(2).
 int close(int fd);
 
 void lock();  // around fork()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion queues and completion channels: CREATE_COMP_CHANNEL, CREATE_CQ (both forms), DESTROY_CQ.
+// Completion queues and completion channels: CREATE_COMP_CHANNEL, CQ_CREATE, RESIZE_CQ, DESTROY_CQ.
 #include <errno.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
 
@@ -29,44 +31,58 @@ int Cq::destroy() {
 namespace cq {
 namespace {
 
+// At least one spare entry, then a power of two. 0 when that is more than the card has.
+uint32_t log_size_for(uint32_t entries) {
+    const uint32_t log_max = Nic::limits().log_max_cq_size;
+    if (!entries || entries >= 1u << log_max) return 0;
+    uint32_t log_size = 0;
+    while (1u << log_size < entries + 1) ++log_size;
+    return log_size <= log_max ? log_size : 0;
+}
+
 constexpr uint32_t doorbell_record_bytes = GDA_BYTES_OF(cq_doorbell_record);
 constexpr uint32_t first_event_queue = 1;
 
-// Both forms after their structs are read.
-int create(Context& context, const WriteCommand& command, const ib_uverbs_ex_create_cq& request,
-           ib_uverbs_create_cq_resp* response) {
+}  // namespace
+
+int create(Context& context, Request& request) {
+    const WriteCommand command = driver_part(request);
     const auto driver = command.driver<mlx5_ib_create_cq>();
-    const uint32_t log_max = Nic::limits().log_max_cq_size;
-    if (request.comp_vector >= identity::completion_vectors) return EINVAL;
-    if (request.cqe >= 1u << log_max) return EINVAL;
-    uint32_t log_size = 0;
-    while (1u << log_size < request.cqe + 1) ++log_size;  // at least one spare entry, then a power of two
-    if (log_size > log_max) return EINVAL;
+    const auto user_handle = request.value<uint64_t>(UVERBS_ATTR_CREATE_CQ_USER_HANDLE);
+    const auto entries = request.value<uint32_t>(UVERBS_ATTR_CREATE_CQ_CQE);
+    const auto flags = request.value<uint32_t>(UVERBS_ATTR_CREATE_CQ_FLAGS);
+    const auto vector = request.value<uint32_t>(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR);
+    if (vector >= identity::completion_vectors) return EINVAL;
+    const uint32_t log_size = log_size_for(entries);
+    if (!log_size) return EINVAL;
     if (driver.cqe_size != 64 && driver.cqe_size != 128) return EINVAL;
     if (driver.cqe_comp_en || (driver.flags & ~MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)) return EOPNOTSUPP;
     if (!(driver.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)) return EINVAL;  // there are no static pages
-    if (request.flags & ~uint32_t{IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN})
+    if (flags & ~uint32_t{IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN})
         return EOPNOTSUPP;
 
     events::Listener listener;
-    listener.user_handle = request.user_handle;
-    listener.asynchronous = context.asynchronous;
-    if (request.comp_channel >= 0) {
-        listener.completion = files::channel(request.comp_channel);
-        if (!listener.completion) return EBADF;
+    listener.user_handle = user_handle;
+    if (int error = context.event_channel(request, UVERBS_ATTR_CREATE_CQ_EVENT_FD, &listener.asynchronous))
+        return error;
+    if (request.has(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL)) {
+        listener.completion = files::channel(request.file(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL));
+        if (!listener.completion || listener.completion->carries() != Channel::Carries::completions) return EBADF;
     }
 
     auto cq = std::make_unique<Cq>();
-    cq->user_handle = request.user_handle;
+    cq->user_handle = user_handle;
+    cq->log_entries = log_size;
+    cq->entry_bytes = driver.cqe_size;
     if (int error = cq->ring.reserve(driver.buf_addr, uint64_t{driver.cqe_size} << log_size)) return error;
     if (int error = cq->record.reserve(driver.db_addr, doorbell_record_bytes)) return error;
     SIM_COMMAND_OF(firmware, create_cq, gda::prm::MLX5_CMD_OP_CREATE_CQ);
     uint8_t* in = firmware.in;
     GDA_SET(create_cq_in, in, cq_context.cqe_sz, driver.cqe_size == 128 ? 1 : 0);
-    GDA_SET(create_cq_in, in, cq_context.oi, !!(request.flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN));
+    GDA_SET(create_cq_in, in, cq_context.oi, !!(flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN));
     GDA_SET(create_cq_in, in, cq_context.log_cq_size, log_size);
     GDA_SET(create_cq_in, in, cq_context.uar_page, driver.uar_page_index);
-    GDA_SET(create_cq_in, in, cq_context.c_eqn_or_apu_element, first_event_queue + request.comp_vector);
+    GDA_SET(create_cq_in, in, cq_context.c_eqn_or_apu_element, first_event_queue + vector);
     GDA_SET(create_cq_in, in, cq_context.dbr_umem_valid, 1);
     GDA_SET(create_cq_in, in, cq_context.dbr_umem_id, cq->record.id());
     GDA_SET(create_cq_in, in, cq_context.dbr_addr, 0);
@@ -79,13 +95,11 @@ int create(Context& context, const WriteCommand& command, const ib_uverbs_ex_cre
 
     const mlx5_ib_create_cq_resp driver_response{cq->cqn, 0};
     command.answer_driver(driver_response);
-    response->cqe = (1u << log_size) - 1;
-    response->cq_handle = context.objects.add(std::move(cq));
-    poll::wrap(request.user_handle, context.fd());
+    request.answer(UVERBS_ATTR_CREATE_CQ_RESP_CQE, (1u << log_size) - 1);
+    request.set_handle(UVERBS_ATTR_CREATE_CQ_HANDLE, context.objects.add(std::move(cq)));
+    poll::wrap(user_handle, context);
     return 0;
 }
-
-}  // namespace
 
 int create_channel(Context& context, const WriteCommand& command) {
     (void)context;  // a channel is a file of its own: it ends when it is closed
@@ -99,27 +113,32 @@ int create_channel(Context& context, const WriteCommand& command) {
     return 0;
 }
 
-int create(Context& context, const WriteCommand& command) {
-    ib_uverbs_create_cq request;
+// The card moves to the new ring; libmlx5 then copies what is unread from the old one.
+int resize(Context& context, const WriteCommand& command) {
+    ib_uverbs_resize_cq request;
     if (!command.read(&request)) return ENOSPC;
-    ib_uverbs_ex_create_cq full{};
-    full.user_handle = request.user_handle;
-    full.cqe = request.cqe;
-    full.comp_vector = request.comp_vector;
-    full.comp_channel = request.comp_channel;
-    ib_uverbs_create_cq_resp response{};
-    if (int error = create(context, command, full, &response)) return error;
-    command.answer(response);
-    return 0;
-}
-
-int create_ex(Context& context, const WriteCommand& command) {
-    ib_uverbs_ex_create_cq request;
-    if (!command.read(&request)) return ENOSPC;
-    if (request.comp_mask || request.reserved) return EINVAL;
-    ib_uverbs_ex_create_cq_resp response{};
-    if (int error = create(context, command, request, &response.base)) return error;
-    response.response_length = static_cast<uint32_t>(std::min(sizeof response, command.core_out.bytes));
+    const auto driver = command.driver<mlx5_ib_resize_cq>();
+    auto* cq = context.objects.find<Cq>(request.cq_handle);
+    const uint32_t log_size = log_size_for(request.cqe);
+    if (!cq || !log_size || driver.reserved0 || driver.reserved1) return EINVAL;
+    if (driver.cqe_size != 64 && driver.cqe_size != 128) return EINVAL;
+    if (log_size != cq->log_entries) {
+        Umem ring;
+        if (int error = ring.reserve(driver.buf_addr, uint64_t{driver.cqe_size} << log_size)) return error;
+        SIM_COMMAND_OF(firmware, modify_cq, gda::prm::MLX5_CMD_OP_MODIFY_CQ);
+        GDA_SET(modify_cq_in, firmware.in, op_mod, gda::prm::MLX5_CQ_OPMOD_RESIZE);
+        GDA_SET(modify_cq_in, firmware.in, cqn, cq->cqn);
+        GDA_SET(modify_cq_in, firmware.in, cq_context.cqe_sz, driver.cqe_size == 128 ? 1 : 0);
+        GDA_SET(modify_cq_in, firmware.in, cq_context.log_cq_size, log_size);
+        GDA_SET(modify_cq_in, firmware.in, cq_umem_valid, 1);
+        GDA_SET(modify_cq_in, firmware.in, cq_umem_id, ring.id());
+        GDA_SET(modify_cq_in, firmware.in, cq_umem_offset, 0);
+        if (int error = execute(firmware)) return error;
+        cq->ring.swap(ring);  // the old one is released here
+        cq->log_entries = log_size;
+    }
+    ib_uverbs_resize_cq_resp response{};
+    response.cqe = (1u << log_size) - 1;
     command.answer(response);
     return 0;
 }

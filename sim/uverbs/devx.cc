@@ -3,6 +3,8 @@
 // they do to objects and remembers how to end each object; judging a command is the firmware's business.
 // Source: Linux, drivers/infiniband/hw/mlx5/devx.c: a command of the wrong kind is EINVAL; a status other than OK
 // comes back in the output together with EREMOTEIO.
+#include "sim/uverbs/devx.h"
+
 #include <errno.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
@@ -11,6 +13,7 @@
 
 #include "sim/uverbs/context.h"
 #include "sim/uverbs/dispatch.h"
+#include "sim/uverbs/dmabuf.h"
 #include "sim/uverbs/mapping.h"
 #include "sim/uverbs/nic.h"
 #include "sim/uverbs/objects.h"
@@ -31,19 +34,26 @@ Category category_of(uint64_t opcode) {
         case MLX5_CMD_OP_CREATE_MKEY:
         case MLX5_CMD_OP_CREATE_CQ:
         case MLX5_CMD_OP_CREATE_QP:
+        case MLX5_CMD_OP_CREATE_RMP:
             return Category::create;
         case MLX5_CMD_OP_RST2INIT_QP:
         case MLX5_CMD_OP_INIT2RTR_QP:
         case MLX5_CMD_OP_RTR2RTS_QP:
         case MLX5_CMD_OP_2ERR_QP:
         case MLX5_CMD_OP_2RST_QP:
+        case MLX5_CMD_OP_INIT2INIT_QP:
+        case MLX5_CMD_OP_RTS2RTS_QP:
+        case MLX5_CMD_OP_MODIFY_CQ:
+        case MLX5_CMD_OP_MODIFY_RMP:
             return Category::modify;
         case MLX5_CMD_OP_QUERY_CQ:
         case MLX5_CMD_OP_QUERY_QP:
+        case MLX5_CMD_OP_QUERY_RMP:
             return Category::query;
         case MLX5_CMD_OP_DESTROY_MKEY:
         case MLX5_CMD_OP_DESTROY_CQ:
         case MLX5_CMD_OP_DESTROY_QP:
+        case MLX5_CMD_OP_DESTROY_RMP:
             return Category::destroy;
         default:
             return Category::unknown;  // the firmware answers BAD_OP
@@ -55,52 +65,56 @@ static_assert(GDA_BIT_OFFSET(destroy_cq_in, cqn) == GDA_BIT_OFFSET(destroy_qp_in
                   GDA_BIT_OFFSET(destroy_mkey_in, mkey_index) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
                   GDA_BIT_OFFSET(create_cq_out, cqn) == GDA_BIT_OFFSET(create_qp_out, qpn) &&
                   GDA_BIT_OFFSET(create_mkey_out, mkey_index) == GDA_BIT_OFFSET(create_qp_out, qpn) &&
+                  GDA_BIT_OFFSET(create_rmp_out, rmpn) == GDA_BIT_OFFSET(create_qp_out, qpn) &&
+                  GDA_BIT_OFFSET(modify_rmp_in, rmpn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
+                  GDA_BIT_OFFSET(modify_cq_in, cqn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
                   GDA_BIT_OFFSET(query_cq_in, cqn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
                   GDA_BIT_OFFSET(query_qp_in, qpn) == GDA_BIT_OFFSET(destroy_qp_in, qpn),
               "one place for the number of an object");
 constexpr size_t header_bytes = GDA_BYTES_OF(destroy_qp_in);
 
-struct Kind {
-    uint32_t create, destroy;
-    bool queue_pair, completion_queue;  // which commands may name it later
-};
 const Kind kinds[] = {
-    {MLX5_CMD_OP_CREATE_MKEY, MLX5_CMD_OP_DESTROY_MKEY, false, false},
-    {MLX5_CMD_OP_CREATE_CQ, MLX5_CMD_OP_DESTROY_CQ, false, true},
-    {MLX5_CMD_OP_CREATE_QP, MLX5_CMD_OP_DESTROY_QP, true, false},
+    {MLX5_CMD_OP_CREATE_MKEY, MLX5_CMD_OP_DESTROY_MKEY, Object::Type::mr},
+    {MLX5_CMD_OP_CREATE_CQ, MLX5_CMD_OP_DESTROY_CQ, Object::Type::cq},
+    {MLX5_CMD_OP_CREATE_QP, MLX5_CMD_OP_DESTROY_QP, Object::Type::qp},
+    {MLX5_CMD_OP_CREATE_RMP, MLX5_CMD_OP_DESTROY_RMP, Object::Type::srq},
 };
 
-class FirmwareObject : public Object {
-   public:
-    static constexpr Type kind = Type::devx;
-    FirmwareObject(const Kind& what, uint32_t number) : Object(kind), what(what), number(number) {}
-    int destroy() override {
-        SIM_COMMAND_OF(command, destroy_qp, what.destroy);
-        GDA_SET(destroy_qp_in, command.in, qpn, number);
-        const int error = execute(command);
-        return error == ENODEV ? 0 : error;
+// What a command that modifies or queries is about.
+Object::Type subject_of(uint64_t opcode) {
+    switch (opcode) {
+        case MLX5_CMD_OP_QUERY_CQ:
+        case MLX5_CMD_OP_MODIFY_CQ:
+            return Object::Type::cq;
+        case MLX5_CMD_OP_QUERY_RMP:
+        case MLX5_CMD_OP_MODIFY_RMP:
+            return Object::Type::srq;
+        default:
+            return Object::Type::qp;
     }
-    const Kind& what;
-    const uint32_t number;
-};
+}
 
 class UserUmem : public Object {
    public:
     static constexpr Type kind = Type::umem;
     UserUmem() : Object(kind) {}
     int destroy() override { return umem.release(); }
+    std::unique_ptr<DmaBuf> mapping;  // before the umem, so that it ends after it
     Umem umem;
 };
+
+bool run_firmware(const Bytes& in, std::vector<uint8_t>* answer) {
+    Nic nic;
+    return nic && run_command(nic, in.data, in.bytes, answer->data(), answer->size());
+}
 
 // Runs the command between two attributes. 0, EREMOTEIO with the answer in place, or an errno before the firmware.
 int run(Request& request, uint16_t in_id, uint16_t out_id, std::vector<uint8_t>* answer) {
     const Bytes in = request.in(in_id);
     const Room out = request.out(out_id);
     if (in.bytes < header_bytes || out.bytes < GDA_BYTES_OF(destroy_qp_out)) return EINVAL;
-    Nic nic;
-    if (!nic) return ENODEV;
     answer->assign(out.bytes, 0);
-    const bool ok = run_command(nic, in.data, in.bytes, answer->data(), answer->size());
+    const bool ok = run_firmware(in, answer);
     put(out, answer->data(), answer->size());
     return ok ? 0 : EREMOTEIO;
 }
@@ -114,28 +128,66 @@ Category category_of(const Request& request, uint16_t in_id, uint64_t* opcode) {
 
 // Whether a command about an object names the one that the handle stands for. Verbs objects can be meant, too.
 bool names(const Object& object, uint64_t opcode, uint64_t number) {
-    const bool about_cq = opcode == MLX5_CMD_OP_QUERY_CQ;
-    if (object.type == Object::Type::qp) return !about_cq && static_cast<const Qp&>(object).qpn == number;
-    if (object.type == Object::Type::cq) return about_cq && static_cast<const Cq&>(object).cqn == number;
-    if (object.type != Object::Type::devx) return false;
-    const auto& firmware = static_cast<const FirmwareObject&>(object);
-    return (about_cq ? firmware.what.completion_queue : firmware.what.queue_pair) && firmware.number == number;
+    const Object::Type subject = subject_of(opcode);
+    if (object.type == Object::Type::devx) {
+        const auto& firmware = static_cast<const FirmwareObject&>(object);
+        return firmware.what.stands_for == subject && firmware.number == number;
+    }
+    if (object.type != subject) return false;
+    switch (subject) {
+        case Object::Type::qp:
+            return static_cast<const Qp&>(object).qpn == number;
+        case Object::Type::cq:
+            return static_cast<const Cq&>(object).cqn == number;
+        case Object::Type::srq:
+            return static_cast<const Srq&>(object).srqn == number;
+        default:
+            return false;
+    }
 }
 
-int about_object(Context& context, Request& request, uint16_t handle_id, uint16_t in_id, uint16_t out_id,
-                 Category wanted) {
+// 0 when the command in `in_id` is of that category and about the object of that handle.
+int check_subject(Context& context, const Request& request, uint16_t handle_id, uint16_t in_id, Category wanted) {
     uint64_t opcode = 0;
     const Category category = category_of(request, in_id, &opcode);
     if (category != wanted && category != Category::unknown) return EINVAL;
     const Object* object = context.objects.find_any(request.handle(handle_id));
     if (!object) return ENOENT;
-    if (category == wanted && !names(*object, opcode, GDA_GET(destroy_qp_in, request.in(in_id).data, qpn)))
-        return EINVAL;
+    const bool about_it =
+        category == Category::unknown || names(*object, opcode, GDA_GET(destroy_qp_in, request.in(in_id).data, qpn));
+    return about_it ? 0 : EINVAL;
+}
+
+int about_object(Context& context, Request& request, uint16_t handle_id, uint16_t in_id, uint16_t out_id,
+                 Category wanted) {
+    if (int error = check_subject(context, request, handle_id, in_id, wanted)) return error;
     std::vector<uint8_t> answer;
     return run(request, in_id, out_id, &answer);
 }
 
 }  // namespace
+
+int FirmwareObject::destroy() {
+    SIM_COMMAND_OF(command, destroy_qp, what.destroy);
+    GDA_SET(destroy_qp_in, command.in, qpn, number);
+    const int error = execute(command);
+    if (error && error != ENODEV) return error;
+    if (const auto subject = this->subject()) events::unsubscribe(*subject, number);
+    return 0;
+}
+
+std::optional<events::Subject> FirmwareObject::subject() const {
+    switch (what.stands_for) {
+        case Type::cq:
+            return events::Subject::cq;
+        case Type::qp:
+            return events::Subject::qp;
+        case Type::srq:
+            return events::Subject::srq;
+        default:
+            return std::nullopt;
+    }
+}
 
 int other(Context& context, Request& request) {
     if (!context.devx) return EINVAL;
@@ -189,17 +241,43 @@ int query(Context& context, Request& request) {
                         MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, Category::query);
 }
 
+// The answer comes as a record {wr_id, output} through a channel. Commands are quick here: it is there at once.
+int query_async(Context& context, Request& request) {
+    if (!context.devx) return EINVAL;
+    const auto channel = files::channel(request.file(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_FD));
+    if (!channel || channel->carries() != Channel::Carries::commands) return EBADF;
+    const auto out_bytes = request.constant(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_OUT_LEN);
+    constexpr size_t most_out = 16384;  // the largest mailbox chain that a program may ask for
+    if (!out_bytes || *out_bytes < GDA_BYTES_OF(destroy_qp_out) || *out_bytes > most_out) return EINVAL;
+    if (int error = check_subject(context, request, MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_HANDLE,
+                                  MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_CMD_IN, Category::query))
+        return error;
+    std::vector<uint8_t> answer(*out_bytes);
+    run_firmware(request.in(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_CMD_IN), &answer);
+    const auto id = request.value<uint64_t>(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_WR_ID);
+    std::vector<uint8_t> record(sizeof id + answer.size());
+    memcpy(record.data(), &id, sizeof id);
+    memcpy(record.data() + sizeof id, answer.data(), answer.size());
+    events::send(*channel, record.data(), record.size());
+    return 0;
+}
+
 int register_umem(Context& context, Request& request) {
     if (!context.devx) return EINVAL;
-    if (request.has(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD)) return EOPNOTSUPP;  // see mr.cc
     const auto access = request.value<uint32_t>(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS);
     constexpr uint32_t remote_changes = IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
     if ((access & remote_changes) && !(access & IB_UVERBS_ACCESS_LOCAL_WRITE)) return EINVAL;
-    const auto address = request.value<uint64_t>(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR);
+    auto address = request.value<uint64_t>(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR);
     const auto bytes = request.value<uint64_t>(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN);
     if (!bytes || address + bytes < address) return EINVAL;
-    if (int error = check_mapped(address, bytes, access & IB_UVERBS_ACCESS_LOCAL_WRITE)) return error;
     auto umem = std::make_unique<UserUmem>();
+    const bool writable = access & IB_UVERBS_ACCESS_LOCAL_WRITE;
+    if (request.has(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD)) {  // the address is then a place in the buffer
+        const int fd = request.file(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD);
+        if (int error = DmaBuf::map(fd, address, bytes, writable, &umem->mapping)) return error;
+        address = umem->mapping->address();
+    }
+    if (int error = check_mapped(address, bytes, writable)) return error;
     if (int error = umem->umem.reserve(address, bytes)) return error;
     request.answer(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, umem->umem.id());
     request.set_handle(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE, context.objects.add(std::move(umem)));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // See dispatch.h. Two tables: methods of the ioctl interface, and commands of the write interface inside it. What is
 // not in them answers as a kernel that lacks it: EPROTONOSUPPORT makes libibverbs try the write command instead.
+// What exists in both forms (GET_CONTEXT, creation of queues) is here once, as the method: libibverbs asks for it
+// first since version 17, and an imported context for nothing else.
 #include "sim/uverbs/dispatch.h"
 
 #include <errno.h>
@@ -65,6 +67,13 @@ void Request::set_handle(uint16_t id, uint32_t handle) {
     if (ib_uverbs_attr* attribute = find(id)) attribute->data = handle;
 }
 
+WriteCommand driver_part(Request& request) {
+    WriteCommand part;
+    part.driver_in = request.in(UVERBS_ATTR_UHW_IN);
+    part.driver_out = request.out(UVERBS_ATTR_UHW_OUT);
+    return part;
+}
+
 bool Request::only(std::initializer_list<uint16_t> known) const {
     for (unsigned i = 0; i < header_->num_attrs; ++i) {
         const auto& attribute = header_->attrs[i];
@@ -84,7 +93,6 @@ struct Write {
 
 constexpr uint32_t extended = IB_USER_VERBS_CMD_FLAG_EXTENDED;
 const Write writes[] = {
-    {IB_USER_VERBS_CMD_GET_CONTEXT, "GET_CONTEXT", query::get_context},
     {IB_USER_VERBS_CMD_QUERY_DEVICE, "QUERY_DEVICE", query::query_device},
     {extended | IB_USER_VERBS_EX_CMD_QUERY_DEVICE, "EX_QUERY_DEVICE", query::query_device_ex},
     {IB_USER_VERBS_CMD_QUERY_PORT, "QUERY_PORT", query::query_port},
@@ -94,15 +102,15 @@ const Write writes[] = {
     {IB_USER_VERBS_CMD_REREG_MR, "REREG_MR", mr::reregister},
     {IB_USER_VERBS_CMD_DEREG_MR, "DEREG_MR", mr::deregister},
     {IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, "CREATE_COMP_CHANNEL", cq::create_channel},
-    {IB_USER_VERBS_CMD_CREATE_CQ, "CREATE_CQ", cq::create},
-    {extended | IB_USER_VERBS_EX_CMD_CREATE_CQ, "EX_CREATE_CQ", cq::create_ex},
+    {IB_USER_VERBS_CMD_RESIZE_CQ, "RESIZE_CQ", cq::resize},
     {IB_USER_VERBS_CMD_DESTROY_CQ, "DESTROY_CQ", cq::destroy},
-    {IB_USER_VERBS_CMD_CREATE_QP, "CREATE_QP", qp::create},
-    {extended | IB_USER_VERBS_EX_CMD_CREATE_QP, "EX_CREATE_QP", qp::create_ex},
     {IB_USER_VERBS_CMD_MODIFY_QP, "MODIFY_QP", qp::modify},
     {extended | IB_USER_VERBS_EX_CMD_MODIFY_QP, "EX_MODIFY_QP", qp::modify},
     {IB_USER_VERBS_CMD_QUERY_QP, "QUERY_QP", qp::query},
     {IB_USER_VERBS_CMD_DESTROY_QP, "DESTROY_QP", qp::destroy},
+    {IB_USER_VERBS_CMD_MODIFY_SRQ, "MODIFY_SRQ", srq::modify},
+    {IB_USER_VERBS_CMD_QUERY_SRQ, "QUERY_SRQ", srq::query},
+    {IB_USER_VERBS_CMD_DESTROY_SRQ, "DESTROY_SRQ", srq::destroy},
     {IB_USER_VERBS_CMD_CREATE_AH, "CREATE_AH", ah::create},
     {IB_USER_VERBS_CMD_DESTROY_AH, "DESTROY_AH", ah::destroy},
 };
@@ -134,10 +142,16 @@ struct Method {
 
 const Method methods[] = {
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, "INVOKE_WRITE", invoke_write},
+    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, "GET_CONTEXT", query::get_context},
+    {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, "QUERY_CONTEXT", query::query_context},
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, "QUERY_PORT", query::query_port_ioctl},
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, "QUERY_GID_TABLE", query::gid_table},
     {UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, "QUERY_GID_ENTRY", query::gid_entry},
     {UVERBS_OBJECT_DEVICE, MLX5_IB_METHOD_QUERY_PORT, "MLX5_QUERY_PORT", query::driver_query_port},
+    {UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, "ASYNC_EVENT", query::asynchronous_channel},
+    {UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, "CQ_CREATE", cq::create},
+    {UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, "QP_CREATE", qp::create},
+    {UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE, "SRQ_CREATE", srq::create},
     {UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY, "PD_QUERY", pd::query},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR, "REG_DMABUF_MR", mr::register_dmabuf},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR, "QUERY_MR", mr::query},
@@ -149,6 +163,11 @@ const Method methods[] = {
     {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY, "DEVX_DESTROY", devx::destroy},
     {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY, "DEVX_MODIFY", devx::modify},
     {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_QUERY, "DEVX_QUERY", devx::query},
+    {MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY, "DEVX_ASYNC_QUERY", devx::query_async},
+    {MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD, MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_ALLOC, "DEVX_CMD_FD", devx::command_channel},
+    {MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD, MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC, "DEVX_EVENT_FD",
+     devx::event_channel},
+    {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT, "DEVX_SUBSCRIBE", devx::subscribe},
     {MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG, "UMEM_REG", devx::register_umem},
     {MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_DEREG, "UMEM_DEREG", devx::release_umem},
 };

@@ -96,11 +96,16 @@ struct WriteCommand {
     }
 };
 
+// The driver's part of an ioctl method that takes the same structs as the write command.
+WriteCommand driver_part(Request& request);
+
 int dispatch(Context& context, void* header);
 
 // Handlers of write commands, by the file they live in.
 namespace query {
-int get_context(Context&, const WriteCommand&);
+int get_context(Context&, Request&);
+int query_context(Context&, Request&);
+int asynchronous_channel(Context&, Request&);
 int query_device(Context&, const WriteCommand&);
 int query_device_ex(Context&, const WriteCommand&);
 int query_port(Context&, const WriteCommand&);
@@ -123,17 +128,22 @@ int query(Context&, Request&);
 }  // namespace mr
 namespace cq {
 int create_channel(Context&, const WriteCommand&);
-int create(Context&, const WriteCommand&);
-int create_ex(Context&, const WriteCommand&);
+int create(Context&, Request&);
+int resize(Context&, const WriteCommand&);
 int destroy(Context&, const WriteCommand&);
 }  // namespace cq
 namespace qp {
-int create(Context&, const WriteCommand&);
-int create_ex(Context&, const WriteCommand&);
+int create(Context&, Request&);
 int modify(Context&, const WriteCommand&);
 int query(Context&, const WriteCommand&);
 int destroy(Context&, const WriteCommand&);
 }  // namespace qp
+namespace srq {
+int create(Context&, Request&);
+int modify(Context&, const WriteCommand&);
+int query(Context&, const WriteCommand&);
+int destroy(Context&, const WriteCommand&);
+}  // namespace srq
 namespace ah {
 int create(Context&, const WriteCommand&);
 int destroy(Context&, const WriteCommand&);
@@ -145,6 +155,10 @@ int create(Context&, Request&);
 int destroy(Context&, Request&);
 int modify(Context&, Request&);
 int query(Context&, Request&);
+int query_async(Context&, Request&);
+int command_channel(Context&, Request&);
+int event_channel(Context&, Request&);
+int subscribe(Context&, Request&);
 int register_umem(Context&, Request&);
 int release_umem(Context&, Request&);
 }  // namespace devx

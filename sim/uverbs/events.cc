@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <gda/formats/event.h>
 #include <rdma/ib_user_verbs.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,9 +12,11 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "sim/engine/device.h"
+#include "sim/uverbs/nic.h"
 #include "sim/uverbs/real.h"
 
 namespace sim::uverbs {
@@ -21,7 +24,9 @@ namespace {
 
 struct Tables {
     std::mutex mutex;
-    std::map<uint32_t, events::Listener> cqs, qps;
+    std::map<uint32_t, events::Listener> cqs, qps, srqs;
+    std::set<Channel*> asynchronous;  // those that are open
+    std::map<std::pair<events::Subject, uint32_t>, std::map<uint32_t, std::vector<events::Subscription>>> subscribed;
 };
 Tables& tables() {
     static Tables* instance = new Tables;  // leaked: the engine's thread may outlive static destruction
@@ -76,7 +81,7 @@ uint32_t Channel::withdraw(uint64_t element) {
         else
             kept.push_back(std::move(record));
     };
-    char record[sizeof(ib_uverbs_async_event_desc)];
+    char record[64];  // completion and asynchronous records, and bare cookies
     ssize_t bytes;
     while ((bytes = recv(drain_, record, sizeof record, MSG_DONTWAIT)) > 0)
         sort(std::string(record, static_cast<size_t>(bytes)));
@@ -88,6 +93,7 @@ uint32_t Channel::withdraw(uint64_t element) {
 
 void Channel::close() {
     std::lock_guard<std::mutex> guard(tables().mutex);
+    tables().asynchronous.erase(this);
     if (writer_ >= 0) real::close(writer_);
     if (drain_ >= 0) real::close(drain_);
     writer_ = drain_ = -1;
@@ -103,6 +109,10 @@ void add_cq(uint32_t cqn, Listener listener) {
 void add_qp(uint32_t qpn, Listener listener) {
     std::lock_guard<std::mutex> guard(tables().mutex);
     tables().qps[qpn] = std::move(listener);
+}
+void add_srq(uint32_t srqn, Listener listener) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    tables().srqs[srqn] = std::move(listener);
 }
 
 namespace {
@@ -123,9 +133,129 @@ Reported remove(std::map<uint32_t, Listener>& table, uint32_t number) {
 
 Reported remove_cq(uint32_t cqn) { return remove(tables().cqs, cqn); }
 Reported remove_qp(uint32_t qpn) { return remove(tables().qps, qpn); }
+Reported remove_srq(uint32_t srqn) { return remove(tables().srqs, srqn); }
+
+namespace {
+
+using namespace gda::prm;
+
+struct Kind {
+    Subject subject;
+    std::map<uint32_t, Listener>& listeners;
+    uint32_t event;  // as the firmware calls it
+};
+
+Kind kind_of(AsyncEvent event) {
+    Tables& t = tables();
+    switch (event) {
+        case AsyncEvent::cq_error:
+            return {Subject::cq, t.cqs, MLX5_EVENT_TYPE_CQ_ERROR};
+        case AsyncEvent::srq_error:
+            return {Subject::srq, t.srqs, MLX5_EVENT_TYPE_SRQ_CATAS_ERROR};
+        case AsyncEvent::srq_limit:
+            return {Subject::srq, t.srqs, MLX5_EVENT_TYPE_SRQ_RQ_LIMIT};
+        case AsyncEvent::qp_request_error:
+            return {Subject::qp, t.qps, MLX5_EVENT_TYPE_WQ_INVAL_REQ_ERROR};
+        case AsyncEvent::qp_access_error:
+            return {Subject::qp, t.qps, MLX5_EVENT_TYPE_WQ_ACCESS_ERROR};
+        case AsyncEvent::qp_established:
+            return {Subject::qp, t.qps, MLX5_EVENT_TYPE_COMM_EST};
+        case AsyncEvent::qp_last_wqe:
+            return {Subject::qp, t.qps, MLX5_EVENT_TYPE_SRQ_LAST_WQE};
+        case AsyncEvent::qp_fatal:
+            break;
+    }
+    return {Subject::qp, t.qps, MLX5_EVENT_TYPE_WQ_CATAS_ERROR};
+}
+
+// What a DEVX channel carries: the program's cookie, then the event queue entry.
+struct FirmwareRecord {
+    uint64_t cookie;
+    uint8_t entry[GDA_BYTES_OF(eqe)];
+};
+
+void fill_entry(uint8_t* entry, Subject subject, uint32_t number, uint32_t event) {
+    GDA_SET(eqe, entry, event_type, event);
+    uint8_t* data = entry + GDA_BYTE_OFFSET(eqe, event_data);
+    if (event == MLX5_EVENT_TYPE_COMP)
+        GDA_SET(comp_event, data, cq_number, number);
+    else if (subject == Subject::cq)
+        GDA_SET(cq_error, data, cqn, number);
+    else
+        GDA_SET(qp_events, data, qpn_rqn_sqn, number);
+}
+
+// With the tables' lock held.
+void tell_subscribers(Subject subject, uint32_t number, uint32_t event) {
+    auto object = tables().subscribed.find({subject, number});
+    if (object == tables().subscribed.end()) return;
+    auto found = object->second.find(event);
+    if (found == object->second.end()) return;
+    FirmwareRecord record{};
+    fill_entry(record.entry, subject, number, event);
+    for (const Subscription& subscription : found->second) {
+        const auto channel = subscription.channel.lock();
+        if (!channel) continue;
+        if (subscription.eventfd >= 0) {
+            const uint64_t one = 1;
+            (void)!real::write(subscription.eventfd, &one, sizeof one);
+            continue;
+        }
+        record.cookie = subscription.cookie;
+        const bool bare = channel->carries() == Channel::Carries::firmware_without_data;
+        if (bare) channel->withdraw(subscription.cookie);  // one unread record a subscription is enough
+        channel->send(&record, bare ? sizeof record.cookie : sizeof record);
+    }
+}
+
+}  // namespace
+
+void subscribe(Subject subject, uint32_t number, uint32_t event, Subscription subscription) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    tables().subscribed[{subject, number}][event].push_back(std::move(subscription));
+}
+
+void unsubscribe(Subject subject, uint32_t number) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    auto object = tables().subscribed.find({subject, number});
+    if (object == tables().subscribed.end()) return;
+    for (const auto& [event, subscriptions] : object->second)
+        for (const Subscription& subscription : subscriptions)
+            if (subscription.eventfd >= 0) real::close(subscription.eventfd);
+    tables().subscribed.erase(object);
+}
+
+void listen(const std::shared_ptr<Channel>& channel) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    tables().asynchronous.insert(channel.get());
+}
+
+int raise(int event) {
+    // IB_EVENT_*: not in the ABI headers, the numbers of libibverbs' enum ibv_event_type.
+    constexpr int device_fatal = 8, port_active = 9, sm_change = 13, client_reregister = 17, gid_change = 18;
+    const bool of_port =
+        (event >= port_active && event <= sm_change) || event == client_reregister || event == gid_change;
+    if (!of_port && event != device_fatal) return -EINVAL;
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    ib_uverbs_async_event_desc record{};
+    record.element = of_port ? identity::port : 0;
+    record.event_type = static_cast<uint32_t>(event);
+    int told = 0;
+    for (Channel* channel : tables().asynchronous) {
+        channel->send(&record, sizeof record);
+        ++told;
+    }
+    return told;
+}
+
+void send(Channel& channel, const void* record, size_t bytes) {
+    std::lock_guard<std::mutex> guard(tables().mutex);
+    channel.send(record, bytes);
+}
 
 void completion(uint32_t cqn) {
     std::lock_guard<std::mutex> guard(tables().mutex);
+    tell_subscribers(Subject::cq, cqn, MLX5_EVENT_TYPE_COMP);
     auto found = tables().cqs.find(cqn);
     if (found == tables().cqs.end() || !found->second.completion) return;
     const ib_uverbs_comp_event_desc record{found->second.user_handle};
@@ -135,9 +265,10 @@ void completion(uint32_t cqn) {
 
 void asynchronous(uint32_t number, int event) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    auto& table = event == static_cast<int>(AsyncEvent::cq_error) ? tables().cqs : tables().qps;
-    auto found = table.find(number);
-    if (found == table.end() || !found->second.asynchronous) return;
+    const Kind kind = kind_of(static_cast<AsyncEvent>(event));
+    tell_subscribers(kind.subject, number, kind.event);
+    auto found = kind.listeners.find(number);
+    if (found == kind.listeners.end() || !found->second.asynchronous) return;
     ib_uverbs_async_event_desc record{};
     record.element = found->second.user_handle;
     record.event_type = static_cast<uint32_t>(event);  // AsyncEvent has the numbers of enum ib_event_type
@@ -150,6 +281,9 @@ void unlock() { tables().mutex.unlock(); }
 void forget() {
     tables().cqs.clear();
     tables().qps.clear();
+    tables().srqs.clear();
+    tables().subscribed.clear();
+    tables().asynchronous.clear();
 }
 
 }  // namespace events

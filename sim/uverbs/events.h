@@ -16,7 +16,7 @@ namespace sim::uverbs {
 // read, so it is a SEQPACKET socket pair.
 class Channel {
    public:
-    enum class Carries { completions, asynchronous };
+    enum class Carries { completions, asynchronous, firmware, firmware_without_data, commands };
     // Null with errno set when no descriptors are left. reader() then belongs to the program.
     static std::shared_ptr<Channel> make(Carries what);
     ~Channel();
@@ -43,7 +43,7 @@ class Channel {
 
 namespace events {
 
-// A CQ's or QP's place in the table while it exists. user_handle comes back in the records.
+// A CQ's, QP's or SRQ's place in the table while it exists. user_handle comes back in the records.
 struct Listener {
     uint64_t user_handle = 0;
     std::shared_ptr<Channel> completion;    // null: the CQ has no completion channel
@@ -56,8 +56,30 @@ struct Reported {
 
 void add_cq(uint32_t cqn, Listener listener);
 void add_qp(uint32_t qpn, Listener listener);
+void add_srq(uint32_t srqn, Listener listener);
 Reported remove_cq(uint32_t cqn);
 Reported remove_qp(uint32_t qpn);
+Reported remove_srq(uint32_t srqn);
+
+// DEVX: a program subscribes to events of a firmware object of its own. `event` is an event_type of formats/event.h.
+enum class Subject { cq, qp, srq };
+struct Subscription {
+    std::weak_ptr<Channel> channel;
+    uint64_t cookie = 0;
+    int eventfd = -1;  // our own copy, closed with the subscription; -1: the event goes to the channel
+};
+void subscribe(Subject subject, uint32_t number, uint32_t event, Subscription subscription);
+void unsubscribe(Subject subject, uint32_t number);  // when the object ends
+
+// The channel hears of events of the device and the port until it is closed.
+void listen(const std::shared_ptr<Channel>& channel);
+
+// An event of the device or of its port (enum ib_event_type), to the asynchronous channel of every context. How many
+// channels heard it, or -EINVAL.
+int raise(int event);
+
+// A record that no event makes: the answer of an asynchronous command.
+void send(Channel& channel, const void* record, size_t bytes);
 
 // From the engine (struct Events of engine/device.h).
 void completion(uint32_t cqn);

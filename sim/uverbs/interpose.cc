@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "sim/uverbs/context.h"
+#include "sim/uverbs/counters.h"
 #include "sim/uverbs/poll.h"
 #include "sim/uverbs/real.h"
 #include "sim/uverbs/sysfs.h"
@@ -62,6 +63,7 @@ int open(const char* path, int flags, mode_t mode) {
         case Path::device:
             return open_device(flags);
         case Path::tree:
+            counters::refresh(moved);
             return real::open(moved, flags, mode);
         case Path::foreign:
             break;
@@ -75,6 +77,7 @@ int openat(int directory, const char* path, int flags, mode_t mode) {
         case Path::device:
             return open_device(flags);
         case Path::tree:
+            counters::refresh(moved);
             return real::open(moved, flags, mode);
         case Path::foreign:
             break;
@@ -89,7 +92,9 @@ DIR* opendir(const char* path) {
 
 FILE* fopen(const char* path, const char* mode) {
     char moved[sysfs::path_bytes];
-    return real::fopen(sysfs::resolve(path, moved) == Path::tree ? moved : path, mode);
+    if (sysfs::resolve(path, moved) != Path::tree) return real::fopen(path, mode);
+    counters::refresh(moved);
+    return real::fopen(moved, mode);
 }
 
 int stat(const char* path, struct ::stat* out) {
@@ -125,7 +130,9 @@ int fstat(int fd, struct ::stat* out) {
         describe_device(out);
         return 0;
     }
-    return real::fstat(fd, out);
+    const int answer = real::fstat(fd, out);
+    if (answer == 0 && files::adopt(fd, *out)) describe_device(out);
+    return answer;
 }
 
 int fstatat(int directory, const char* path, struct ::stat* out, int flags) {
@@ -223,7 +230,7 @@ int ioctl(int fd, unsigned long request, void* argument) {
 ssize_t read(int fd, void* data, size_t bytes) {
     if (files::maybe(fd)) {
         const auto channel = files::channel(fd);
-        if (channel && channel->carries() == Channel::Carries::completions) poll::before_read(fd);
+        if (channel && channel->carries() != Channel::Carries::asynchronous) poll::before_read(fd);
     }
     return real::read(fd, data, bytes);
 }

@@ -10,6 +10,7 @@
 
 #include "sim/uverbs/context.h"
 #include "sim/uverbs/dispatch.h"
+#include "sim/uverbs/dmabuf.h"
 #include "sim/uverbs/mapping.h"
 #include "sim/uverbs/nic.h"
 #include "sim/uverbs/objects.h"
@@ -39,21 +40,69 @@ struct Range {
     uint64_t start = 0, bytes = 0, iova = 0;
 };
 
-// The key of one region at one time; a re-registration makes a new one.
+uint64_t pages(const Range& range) { return ((range.start & page_mask) + range.bytes + page_mask) / (page_mask + 1); }
+
+// The key of a region over its umem.
 class Key {
    public:
     ~Key() { release(); }
 
     int make(const Range& range, uint32_t pdn, uint32_t access) {
-        if (!range.bytes || range.start + range.bytes < range.start) return EINVAL;
-        if ((range.start & page_mask) != (range.iova & page_mask)) return EINVAL;  // the card maps whole pages
-        if (int error = check_mapped(range.start, range.bytes, access & IB_UVERBS_ACCESS_LOCAL_WRITE)) return error;
-        if (int error = umem_.reserve(range.start, range.bytes)) return error;
-        SIM_COMMAND_OF(command, create_mkey, gda::prm::MLX5_CMD_OP_CREATE_MKEY);
         // The low eight bits of a key belong to the driver: another value for each region catches stale keys.
         static std::atomic<uint32_t> variant{0};
         const uint32_t low = variant.fetch_add(1) & 0xff;
-        uint8_t* in = command.in;
+        if (int error = reserve(range, access, &umem_)) return error;
+        SIM_COMMAND_OF(command, create_mkey, gda::prm::MLX5_CMD_OP_CREATE_MKEY);
+        fill(range, pdn, access, umem_->id(), low, command.in);
+        if (int error = execute(command)) return error;
+        index_ = GDA_GET(create_mkey_out, command.out, mkey_index);
+        key_ = index_ << 8 | low;
+        room_pages_ = pages(range);
+        valid_ = true;
+        return 0;
+    }
+
+    // The same key for another range, PD or access: the driver's work request on its own queue (UMR). A translation
+    // table is as long as the key was made with: a longer range needs another key (ENOSPC, nothing changed).
+    int change(const Range& range, uint32_t pdn, uint32_t access, bool other_range) {
+        if (other_range && pages(range) > room_pages_) return ENOSPC;
+        std::unique_ptr<Umem> umem;
+        if (other_range)
+            if (int error = reserve(range, access, &umem)) return error;
+        SIM_COMMAND(create_mkey) command;
+        fill(range, pdn, access, (umem ? umem : umem_)->id(), key_ & 0xff, command.in);
+        {
+            Nic nic;
+            if (!nic) return ENODEV;
+            if (int error = nic->rewrite_key(index_, command.in)) return -error;
+        }
+        if (umem) std::swap(umem, umem_);  // the old one is released here
+        return 0;
+    }
+
+    int release() {
+        if (valid_) {
+            SIM_COMMAND_OF(command, destroy_mkey, gda::prm::MLX5_CMD_OP_DESTROY_MKEY);
+            GDA_SET(destroy_mkey_in, command.in, mkey_index, index_);
+            const int error = execute(command);
+            if (error && error != ENODEV) return error;
+            valid_ = false;
+        }
+        return umem_ ? umem_->release() : 0;
+    }
+    uint32_t key() const { return key_; }
+
+   private:
+    static int reserve(const Range& range, uint32_t access, std::unique_ptr<Umem>* umem) {
+        if (!range.bytes || range.start + range.bytes < range.start) return EINVAL;
+        if ((range.start & page_mask) != (range.iova & page_mask)) return EINVAL;  // the card maps whole pages
+        if (int error = check_mapped(range.start, range.bytes, access & IB_UVERBS_ACCESS_LOCAL_WRITE)) return error;
+        auto fresh = std::make_unique<Umem>();
+        if (int error = fresh->reserve(range.start, range.bytes)) return error;
+        *umem = std::move(fresh);
+        return 0;
+    }
+    static void fill(const Range& range, uint32_t pdn, uint32_t access, uint32_t umem, uint32_t low, uint8_t* in) {
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.access_mode_1_0, gda::prm::MKC_ACCESS_MODE_MTT);
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.a, !!(access & IB_UVERBS_ACCESS_REMOTE_ATOMIC));
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.rw, !!(access & IB_UVERBS_ACCESS_REMOTE_WRITE));
@@ -66,30 +115,13 @@ class Key {
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.start_addr, range.iova);
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.len, range.bytes);
         GDA_SET(create_mkey_in, in, mkey_umem_valid, 1);
-        GDA_SET(create_mkey_in, in, mkey_umem_id, umem_.id());
+        GDA_SET(create_mkey_in, in, mkey_umem_id, umem);
         GDA_SET(create_mkey_in, in, mkey_umem_offset, 0);
-        if (int error = execute(command)) return error;
-        index_ = GDA_GET(create_mkey_out, command.out, mkey_index);
-        key_ = index_ << 8 | low;
-        valid_ = true;
-        return 0;
     }
 
-    int release() {
-        if (valid_) {
-            SIM_COMMAND_OF(command, destroy_mkey, gda::prm::MLX5_CMD_OP_DESTROY_MKEY);
-            GDA_SET(destroy_mkey_in, command.in, mkey_index, index_);
-            const int error = execute(command);
-            if (error && error != ENODEV) return error;
-            valid_ = false;
-        }
-        return umem_.release();
-    }
-    uint32_t key() const { return key_; }
-
-   private:
-    Umem umem_;
+    std::unique_ptr<Umem> umem_;
     uint32_t index_ = 0, key_ = 0;
+    uint64_t room_pages_ = 0;  // what the translation table was made for
     bool valid_ = false;
 };
 
@@ -98,6 +130,7 @@ class Mr : public Object {
     static constexpr Type kind = Type::mr;
     Mr() : Object(kind) {}
     int destroy() override { return key->release(); }
+    std::unique_ptr<DmaBuf> mapping;  // before the key, so that it ends after it
     std::unique_ptr<Key> key = std::make_unique<Key>();
     Range range;
     uint32_t access = 0;
@@ -122,7 +155,8 @@ int register_(Context& context, const WriteCommand& command) {
     return 0;
 }
 
-// The old key ends only when the new one exists.
+// As the kernel does it: the key stays where the card can be told of the change, that is for another PD, other access
+// and a range of no more pages; otherwise a new key takes its place, and the old one ends only when that exists.
 int reregister(Context& context, const WriteCommand& command) {
     ib_uverbs_rereg_mr request;
     if (!command.read(&request)) return ENOSPC;
@@ -135,10 +169,16 @@ int reregister(Context& context, const WriteCommand& command) {
     if (!pd) return EINVAL;
     const Range range =
         request.flags & change_translation ? Range{request.start, request.length, request.hca_va} : mr->range;
-    auto key = std::make_unique<Key>();
-    if (int error = key->make(range, pd->pdn, access)) return error;
-    if (int error = mr->key->release()) return error;
-    mr->key = std::move(key);
+    const bool gains_write = access & ~mr->access & IB_UVERBS_ACCESS_LOCAL_WRITE;  // pages pinned for reading only
+    const bool other_range = (request.flags & change_translation) || gains_write;
+    int error = mr->key->change(range, pd->pdn, access, other_range);
+    if (error == ENOSPC) {
+        auto key = std::make_unique<Key>();
+        if (error = key->make(range, pd->pdn, access); error) return error;
+        if (error = mr->key->release(); error) return error;
+        mr->key = std::move(key);
+    }
+    if (error) return error;
     mr->range = range;
     mr->access = access;
     --mr->uses.front()->users;
@@ -157,11 +197,26 @@ int deregister(Context& context, const WriteCommand& command) {
     return mr ? context.objects.destroy(mr) : EINVAL;
 }
 
-// Importing a dma-buf needs its exporter's help to reach the memory, which a process does not have. Programs probe
-// with descriptor -1 and then register by address.
 int register_dmabuf(Context& context, Request& request) {
-    if (!context.objects.find<Pd>(request.handle(UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE))) return ENOENT;
-    return request.value<int32_t>(UVERBS_ATTR_REG_DMABUF_MR_FD) < 0 ? EBADF : EOPNOTSUPP;
+    auto* pd = context.objects.find<Pd>(request.handle(UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE));
+    if (!pd) return ENOENT;
+    const auto offset = request.value<uint64_t>(UVERBS_ATTR_REG_DMABUF_MR_OFFSET);
+    const auto iova = request.value<uint64_t>(UVERBS_ATTR_REG_DMABUF_MR_IOVA);
+    const auto bytes = request.value<uint64_t>(UVERBS_ATTR_REG_DMABUF_MR_LENGTH);
+    const auto access = request.value<uint32_t>(UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS);
+    if ((offset & page_mask) != (iova & page_mask)) return EINVAL;
+    if (int error = check_access(access)) return error;
+    auto mr = std::make_unique<Mr>();
+    if (int error = DmaBuf::map(request.value<int32_t>(UVERBS_ATTR_REG_DMABUF_MR_FD), offset, bytes,
+                                access & IB_UVERBS_ACCESS_LOCAL_WRITE, &mr->mapping))
+        return error;
+    mr->range = {mr->mapping->address(), bytes, iova};
+    mr->access = access;
+    if (int error = mr->key->make(mr->range, pd->pdn, access)) return error;
+    request.answer(UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, mr->key->key());
+    request.answer(UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, mr->key->key());
+    request.set_handle(UVERBS_ATTR_REG_DMABUF_MR_HANDLE, context.objects.add(std::move(mr), {pd}));
+    return 0;
 }
 
 int query(Context& context, Request& request) {

@@ -68,7 +68,12 @@ bool read_limits(Device& device, Limits* limits) {
     l.frequency_khz = GDA_GET(cmd_hca_cap, cap, device_frequency_khz);
     l.ack_delay = GDA_GET(cmd_hca_cap, cap, local_ca_ack_delay);
     l.vhca_id = GDA_GET(cmd_hca_cap, cap, vhca_id);
-    l.atomic = GDA_GET(cmd_hca_cap, cap, atomic) != 0;
+    // Atomic as the verbs mean it: both operations on eight bytes, with answers in the program's byte order.
+    uint8_t atomics[GDA_BYTES_OF(atomic_caps)];
+    if (!query_capabilities(device, gda::prm::HCA_CAP_ATOMIC, atomics)) return false;
+    constexpr uint32_t both = gda::prm::MLX5_ATOMIC_OPS_CMP_SWAP | gda::prm::MLX5_ATOMIC_OPS_FETCH_ADD, eight_bytes = 8;
+    l.atomic = GDA_GET(cmd_hca_cap, cap, atomic) && (GDA_GET(atomic_caps, atomics, atomic_operations) & both) == both &&
+               (GDA_GET(atomic_caps, atomics, atomic_size_qp) & eight_bytes);
     // The driver decides how much of the card's tables it shows: the addresses that are filled in, the default key.
     l.gid_entries = identity::gids;
     l.pkey_entries = 1;

@@ -7,13 +7,14 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace sim::uverbs {
 
 class Object {
    public:
-    enum class Type { pd, mr, cq, qp, ah, uar, umem, devx };
+    enum class Type { pd, mr, cq, qp, srq, ah, uar, umem, devx };
     explicit Object(Type type) : type(type) {}
     virtual ~Object() = default;
     Object(const Object&) = delete;
@@ -46,6 +47,10 @@ class Umem {
     Umem& operator=(const Umem&) = delete;
     int reserve(uint64_t address, uint64_t bytes);  // 0 or an errno
     int release();
+    void swap(Umem& other) {
+        std::swap(id_, other.id_);
+        std::swap(valid_, other.valid_);
+    }
     uint32_t id() const { return id_; }
     bool valid() const { return valid_; }
 
@@ -60,9 +65,19 @@ class Cq : public Object {
     Cq() : Object(kind) {}
     int destroy() override;
     Umem ring, record;
-    uint32_t cqn = 0;
+    uint32_t cqn = 0, log_entries = 0, entry_bytes = 0;
     uint64_t user_handle = 0;
     uint32_t completions_reported = 0, asynchronous_reported = 0;  // filled in by destroy()
+};
+
+class Srq : public Object {
+   public:
+    static constexpr Type kind = Type::srq;
+    Srq() : Object(kind) {}
+    int destroy() override;
+    Umem ring, record;
+    uint32_t srqn = 0, entries = 0, segments = 0;  // data segments of one WQE
+    uint32_t asynchronous_reported = 0;            // filled in by destroy()
 };
 
 class Objects {

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "sim/link/guard.h"
+#include "sim/uverbs/context.h"
 #include "sim/uverbs/nic.h"
 
 namespace sim::uverbs::poll {
@@ -112,12 +113,12 @@ void before_read(int channel_fd) {
     } while (now_ns() < deadline_ns);
 }
 
-void wrap(uint64_t cq_pointer, int fd) {
+void wrap(uint64_t cq_pointer, const Context& owner) {
     auto* cq = reinterpret_cast<ibv_cq*>(cq_pointer);
     ibv_context* context = nullptr;
     int command_fd = -1;
     if (!cq || !peek(&cq->context, &context) || !context) return;
-    if (!peek(&context->cmd_fd, &command_fd) || command_fd != fd) return;
+    if (!peek(&context->cmd_fd, &command_fd) || files::context(command_fd).get() != &owner) return;
     wrap_poll(context);
     wrap_start(reinterpret_cast<ibv_cq_ex*>(cq));
 }

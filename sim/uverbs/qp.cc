@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queue pairs: CREATE_QP (both forms), QUERY_QP, DESTROY_QP. MODIFY_QP's rules are in qp_modify.cc.
+// Queue pairs: QP_CREATE, QUERY_QP, DESTROY_QP. MODIFY_QP's rules are in qp_modify.cc.
 #include "sim/uverbs/qp.h"
 
 #include <errno.h>
 #include <gda/formats/wqe.h>
+#include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/mlx5-abi.h>
 
@@ -34,14 +35,34 @@ constexpr uint32_t block_bytes = gda::prm::WQE_BASIC_BLOCK_BYTES, segment_bytes 
 constexpr uint32_t ignored_flags =
     MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE;
 
+// The transport service. False: a type this NIC does not have (raw packets, XRC, DC).
+bool service_of(uint64_t type, uint32_t* service) {
+    switch (type) {
+        case IB_UVERBS_QPT_RC:
+            *service = gda::prm::MLX5_QPC_ST_RC;
+            return true;
+        case IB_UVERBS_QPT_UC:
+            *service = gda::prm::MLX5_QPC_ST_UC;
+            return true;
+        case IB_UVERBS_QPT_UD:
+            *service = gda::prm::MLX5_QPC_ST_UD;
+            return true;
+        default:
+            return false;
+    }
+}
+
 bool power_of_two(uint32_t n) { return n && !(n & (n - 1)); }
 uint32_t log2(uint32_t power) { return static_cast<uint32_t>(__builtin_ctz(power)); }
 
 // The rings in one buffer: receive queue first, then the send queue.
-int fill_rings(Qp& qp, const mlx5_ib_create_qp& driver, bool wants_receive, uint8_t* in) {
+int fill_rings(Qp& qp, const mlx5_ib_create_qp& driver, bool wants_receive, const Srq* srq, uint8_t* in) {
     const Limits& l = Nic::limits();
     uint64_t receive_bytes = 0;
-    if (wants_receive) {
+    if (srq) {
+        GDA_SET(create_qp_in, in, qpc.rq_type, gda::prm::RQ_TYPE_SRQ);
+        GDA_SET(create_qp_in, in, qpc.srqn_rmpn_xrqn, srq->srqn);
+    } else if (wants_receive) {
         if (!power_of_two(driver.rq_wqe_count) || driver.rq_wqe_count > 1u << l.log_max_qp_size) return EINVAL;
         if (driver.rq_wqe_shift < log2(segment_bytes) || 1ull << driver.rq_wqe_shift > l.max_receive_wqe) return EINVAL;
         receive_bytes = uint64_t{driver.rq_wqe_count} << driver.rq_wqe_shift;
@@ -73,52 +94,67 @@ int fill_rings(Qp& qp, const mlx5_ib_create_qp& driver, bool wants_receive, uint
     return 0;
 }
 
-// Both forms after their structs are read.
-int create(Context& context, const WriteCommand& command, const ib_uverbs_ex_create_qp& request,
-           ib_uverbs_create_qp_resp* response) {
+}  // namespace
+
+int create(Context& context, Request& request) {
+    const WriteCommand command = driver_part(request);
     const auto driver = command.driver<mlx5_ib_create_qp>();
     const Limits& l = Nic::limits();
-    if (request.qp_type != IB_UVERBS_QPT_RC) return EOPNOTSUPP;  // only reliable connections yet
-    if (request.is_srq || request.create_flags) return EOPNOTSUPP;
+    const auto type = request.constant(UVERBS_ATTR_CREATE_QP_TYPE);
+    const auto flags = request.value<uint32_t>(UVERBS_ATTR_CREATE_QP_FLAGS);
+    const auto limits = request.value<ib_uverbs_qp_cap>(UVERBS_ATTR_CREATE_QP_CAP);
+    uint32_t service;
+    if (!type || !service_of(*type, &service)) return EOPNOTSUPP;
+    // A NIC without multicast never hears itself.
+    const uint32_t known =
+        IB_UVERBS_QP_CREATE_SQ_SIG_ALL | (type == IB_UVERBS_QPT_UD ? IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK : 0);
+    if (flags & ~known) return EOPNOTSUPP;
+    if (request.has(UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE) || request.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN))
+        return EOPNOTSUPP;
     if (driver.flags & ~(ignored_flags | MLX5_QP_FLAG_UAR_PAGE_INDEX)) return EOPNOTSUPP;
     if (!(driver.flags & MLX5_QP_FLAG_UAR_PAGE_INDEX)) return EINVAL;  // there are no static doorbell pages
-    if (request.max_send_wr > 1u << l.log_max_qp_size || request.max_recv_wr > 1u << l.log_max_qp_size) return EINVAL;
-    auto* pd = context.objects.find<Pd>(request.pd_handle);
-    auto* send = context.objects.find<Cq>(request.send_cq_handle);
-    auto* receive = context.objects.find<Cq>(request.recv_cq_handle);
+    if (limits.max_send_wr > 1u << l.log_max_qp_size || limits.max_recv_wr > 1u << l.log_max_qp_size) return EINVAL;
+    auto* pd = context.objects.find<Pd>(request.handle(UVERBS_ATTR_CREATE_QP_PD_HANDLE));
+    auto* send = context.objects.find<Cq>(request.handle(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE));
+    auto* receive = context.objects.find<Cq>(request.handle(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE));
     if (!pd || !send || !receive) return EINVAL;
+    Srq* srq = nullptr;
+    if (request.has(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE)) {
+        srq = context.objects.find<Srq>(request.handle(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE));
+        if (!srq || *type == IB_UVERBS_QPT_UC) return EINVAL;
+    }
+    events::Listener listener;
+    listener.user_handle = request.value<uint64_t>(UVERBS_ATTR_CREATE_QP_USER_HANDLE);
+    if (int error = context.event_channel(request, UVERBS_ATTR_CREATE_QP_EVENT_FD, &listener.asynchronous))
+        return error;
 
     auto qp = std::make_unique<Qp>();
     SIM_COMMAND_OF(firmware, create_qp, gda::prm::MLX5_CMD_OP_CREATE_QP);
     uint8_t* in = firmware.in;
-    GDA_SET(create_qp_in, in, qpc.st, gda::prm::MLX5_QPC_ST_RC);
+    GDA_SET(create_qp_in, in, qpc.st, service);
     GDA_SET(create_qp_in, in, qpc.pm_state, gda::prm::MLX5_QPC_PM_STATE_MIGRATED);
     GDA_SET(create_qp_in, in, qpc.pd, pd->pdn);
     GDA_SET(create_qp_in, in, qpc.cqn_snd, send->cqn);
     GDA_SET(create_qp_in, in, qpc.cqn_rcv, receive->cqn);
     GDA_SET(create_qp_in, in, qpc.uar_page, driver.bfreg_index);
     GDA_SET(create_qp_in, in, qpc.user_index, driver.uidx);
-    if (int error = fill_rings(*qp, driver, request.max_recv_wr != 0, in)) return error;
+    if (int error = fill_rings(*qp, driver, limits.max_recv_wr != 0, srq, in)) return error;
     if (int error = execute(firmware)) return error;
     qp->qpn = static_cast<uint32_t>(GDA_GET(create_qp_out, firmware.out, qpn));
-    qp->signal_all = request.sq_sig_all;
-    qp->max_inline = request.max_inline_data;
-    events::Listener listener;
-    listener.user_handle = request.user_handle;
-    listener.asynchronous = context.asynchronous;
+    qp->signal_all = flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
+    qp->type = static_cast<uint32_t>(*type);
+    qp->max_inline = limits.max_inline_data;
     events::add_qp(qp->qpn, std::move(listener));
 
     const mlx5_ib_create_qp_resp driver_response{};  // bfreg_index 0: the page was the program's own choice
     command.answer_driver(driver_response);
-    response->qpn = qp->qpn;
-    response->max_send_wr = request.max_send_wr;
-    response->max_recv_wr = request.max_recv_wr;
-    response->max_send_sge = request.max_send_sge;
-    response->max_recv_sge = request.max_recv_sge;
-    response->max_inline_data = request.max_inline_data;
-    response->qp_handle = context.objects.add(std::move(qp), {pd, send, receive});
+    request.answer(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qp->qpn);
+    request.answer(UVERBS_ATTR_CREATE_QP_RESP_CAP, limits);
+    request.set_handle(UVERBS_ATTR_CREATE_QP_HANDLE, context.objects.add(std::move(qp), {pd, send, receive, srq}));
     return 0;
 }
+
+namespace {
 
 QpState state_of(uint64_t prm) {
     switch (prm) {
@@ -152,42 +188,6 @@ void read_path(const uint8_t* out, ib_uverbs_qp_dest* path) {
 }
 
 }  // namespace
-
-int create(Context& context, const WriteCommand& command) {
-    ib_uverbs_create_qp request;
-    if (!command.read(&request)) return ENOSPC;
-    ib_uverbs_ex_create_qp full{};
-    full.user_handle = request.user_handle;
-    full.pd_handle = request.pd_handle;
-    full.send_cq_handle = request.send_cq_handle;
-    full.recv_cq_handle = request.recv_cq_handle;
-    full.srq_handle = request.srq_handle;
-    full.max_send_wr = request.max_send_wr;
-    full.max_recv_wr = request.max_recv_wr;
-    full.max_send_sge = request.max_send_sge;
-    full.max_recv_sge = request.max_recv_sge;
-    full.max_inline_data = request.max_inline_data;
-    full.sq_sig_all = request.sq_sig_all;
-    full.qp_type = request.qp_type;
-    full.is_srq = request.is_srq;
-    ib_uverbs_create_qp_resp response{};
-    if (int error = create(context, command, full, &response)) return error;
-    command.answer(response);
-    return 0;
-}
-
-int create_ex(Context& context, const WriteCommand& command) {
-    ib_uverbs_ex_create_qp request{};
-    // Older libraries send a shorter struct: up to create_flags is the least the kernel takes.
-    if (command.core_in.bytes < offsetof(ib_uverbs_ex_create_qp, create_flags)) return EINVAL;
-    memcpy(&request, command.core_in.data, std::min(sizeof request, command.core_in.bytes));
-    if (request.comp_mask) return EOPNOTSUPP;  // indirection tables
-    ib_uverbs_ex_create_qp_resp response{};
-    if (int error = create(context, command, request, &response.base)) return error;
-    response.response_length = static_cast<uint32_t>(std::min(sizeof response, command.core_out.bytes));
-    command.answer(response);
-    return 0;
-}
 
 int query(Context& context, const WriteCommand& command) {
     ib_uverbs_query_qp request;

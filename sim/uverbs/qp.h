@@ -29,7 +29,7 @@ class Qp : public Object {
     int destroy() override;
 
     Umem rings, record;
-    uint32_t qpn = 0;
+    uint32_t qpn = 0, type = 0;  // IB_UVERBS_QPT_*
     QpState state = QpState::reset;
     uint32_t receive_entries = 0, receive_segments = 0, max_inline = 0;
     bool signal_all = false;

@@ -16,28 +16,41 @@ namespace {
 
 namespace a = qp_attr;
 
+constexpr uint32_t rc = 1u << IB_UVERBS_QPT_RC, uc = 1u << IB_UVERBS_QPT_UC, ud = 1u << IB_UVERBS_QPT_UD;
+
 struct Transition {
     QpState from, to;
-    uint32_t required, optional;
+    uint32_t types, required, optional;
 };
 
-// For reliable connections. Every state may also go to RESET and ERR without attributes.
+// Every state may also go to RESET and ERR without attributes. SQD is not in the table: mlx5 has no command for it.
 const Transition transitions[] = {
-    {QpState::reset, QpState::init, a::pkey_index | a::port | a::access_flags, 0},
-    {QpState::init, QpState::init, 0, a::pkey_index | a::port | a::access_flags},
-    {QpState::init, QpState::rtr,
+    {QpState::reset, QpState::init, rc | uc, a::pkey_index | a::port | a::access_flags, 0},
+    {QpState::reset, QpState::init, ud, a::pkey_index | a::port | a::qkey, 0},
+    {QpState::init, QpState::init, rc | uc, 0, a::pkey_index | a::port | a::access_flags},
+    {QpState::init, QpState::init, ud, 0, a::pkey_index | a::port | a::qkey},
+    {QpState::init, QpState::rtr, rc,
      a::av | a::path_mtu | a::dest_qpn | a::rq_psn | a::max_dest_rd_atomic | a::min_rnr_timer,
      a::alt_path | a::access_flags | a::pkey_index},
-    {QpState::rtr, QpState::rts, a::timeout | a::retry_cnt | a::rnr_retry | a::sq_psn | a::max_qp_rd_atomic,
+    {QpState::init, QpState::rtr, uc, a::av | a::path_mtu | a::dest_qpn | a::rq_psn,
+     a::alt_path | a::access_flags | a::pkey_index},
+    {QpState::init, QpState::rtr, ud, 0, a::pkey_index | a::qkey},
+    {QpState::rtr, QpState::rts, rc, a::timeout | a::retry_cnt | a::rnr_retry | a::sq_psn | a::max_qp_rd_atomic,
      a::cur_state | a::alt_path | a::access_flags | a::min_rnr_timer | a::path_mig_state | a::rate_limit},
-    {QpState::rts, QpState::rts, 0,
+    {QpState::rtr, QpState::rts, uc, a::sq_psn,
+     a::cur_state | a::alt_path | a::access_flags | a::path_mig_state | a::rate_limit},
+    {QpState::rtr, QpState::rts, ud, a::sq_psn, a::cur_state | a::qkey | a::rate_limit},
+    {QpState::rts, QpState::rts, rc, 0,
      a::cur_state | a::access_flags | a::alt_path | a::path_mig_state | a::min_rnr_timer | a::rate_limit},
+    {QpState::rts, QpState::rts, uc, 0,
+     a::cur_state | a::access_flags | a::alt_path | a::path_mig_state | a::rate_limit},
+    {QpState::rts, QpState::rts, ud, 0, a::cur_state | a::qkey | a::rate_limit},
 };
 
-bool allowed(QpState from, QpState to, uint32_t mask) {
+bool allowed(QpState from, QpState to, uint32_t type, uint32_t mask) {
     if (to == QpState::reset || to == QpState::err) return !(mask & ~a::state);
     for (const Transition& t : transitions) {
-        if (t.from != from || t.to != to) continue;
+        if (t.from != from || t.to != to || !(t.types & 1u << type)) continue;
         return (mask & t.required) == t.required && !(mask & ~(t.required | t.optional | a::state));
     }
     return false;
@@ -66,11 +79,15 @@ bool valid_values(const ib_uverbs_modify_qp& r) {
 
 uint32_t log2_ceiling(uint32_t n) { return n > 1 ? 32 - static_cast<uint32_t>(__builtin_clz(n - 1)) : 0; }
 
-// The three commands with a context have it at the same place: `in` is the body of any of them.
+// The commands with a context have it at the same place: `in` is the body of any of them.
 using Body = SIM_COMMAND(init2rtr_qp);
 static_assert(GDA_BIT_OFFSET(rst2init_qp_in, qpc) == GDA_BIT_OFFSET(init2rtr_qp_in, qpc) &&
                   GDA_BIT_OFFSET(rtr2rts_qp_in, qpc) == GDA_BIT_OFFSET(init2rtr_qp_in, qpc) &&
-                  sizeof(Body) == sizeof(SIM_COMMAND(rst2init_qp)) && sizeof(Body) == sizeof(SIM_COMMAND(rtr2rts_qp)),
+                  GDA_BIT_OFFSET(init2init_qp_in, qpc) == GDA_BIT_OFFSET(init2rtr_qp_in, qpc) &&
+                  GDA_BIT_OFFSET(rts2rts_qp_in, qpc) == GDA_BIT_OFFSET(init2rtr_qp_in, qpc) &&
+                  sizeof(Body) == sizeof(SIM_COMMAND(init2init_qp)) &&
+                  sizeof(Body) == sizeof(SIM_COMMAND(rts2rts_qp)) && sizeof(Body) == sizeof(SIM_COMMAND(rst2init_qp)) &&
+                  sizeof(Body) == sizeof(SIM_COMMAND(rtr2rts_qp)),
               "one layout for the transitions with a context");
 #define SIM_SET_QPC(FIELD, VALUE) GDA_SET(init2rtr_qp_in, in, qpc.FIELD, VALUE)
 
@@ -95,6 +112,7 @@ uint32_t optional_fields(uint32_t mask) {
         bits |= MLX5_QP_OPTPAR_RWE | MLX5_QP_OPTPAR_RRE | MLX5_QP_OPTPAR_RAE;
     if (mask & a::pkey_index) bits |= MLX5_QP_OPTPAR_PKEY_INDEX;
     if (mask & a::min_rnr_timer) bits |= MLX5_QP_OPTPAR_RNR_TIMEOUT;
+    if (mask & a::qkey) bits |= MLX5_QP_OPTPAR_Q_KEY;
     return bits;
 }
 
@@ -127,6 +145,8 @@ int run(uint32_t opcode, uint32_t qpn, uint8_t* in, size_t bytes) {
     return execute(in, bytes, answer.out, sizeof answer.out);
 }
 
+constexpr uint32_t log_datagram_bytes = 12;
+
 int with_context(const Qp& qp, const ib_uverbs_modify_qp& r, uint32_t opcode) {
     Body body;
     uint8_t* in = body.in;
@@ -142,7 +162,11 @@ int with_context(const Qp& qp, const ib_uverbs_modify_qp& r, uint32_t opcode) {
     if (mask & a::path_mtu) {
         SIM_SET_QPC(mtu, r.path_mtu);
         SIM_SET_QPC(log_msg_max, Nic::limits().log_max_message);
+    } else if (qp.type == IB_UVERBS_QPT_UD && opcode == gda::prm::MLX5_CMD_OP_INIT2RTR_QP) {
+        SIM_SET_QPC(mtu, gda::prm::MLX5_QPC_MTU_4K_BYTES);  // one datagram is one packet
+        SIM_SET_QPC(log_msg_max, log_datagram_bytes);
     }
+    if (mask & a::qkey) SIM_SET_QPC(q_key, r.qkey);
     if (mask & a::dest_qpn) SIM_SET_QPC(remote_qpn, r.dest_qp_num);
     if (mask & a::rq_psn) SIM_SET_QPC(next_rcv_psn, r.rq_psn);
     if (mask & a::sq_psn) SIM_SET_QPC(next_send_psn, r.sq_psn);
@@ -169,12 +193,11 @@ int apply(const Qp& qp, const ib_uverbs_modify_qp& r, QpState from, QpState to) 
         case QpState::err:
             return without_context(qp, MLX5_CMD_OP_2ERR_QP);
         case QpState::init:
-            // INIT2INIT and RTS2RTS are transitions that the NIC's firmware does not have yet.
-            return from == QpState::reset ? with_context(qp, r, MLX5_CMD_OP_RST2INIT_QP) : EOPNOTSUPP;
+            return with_context(qp, r, from == QpState::reset ? MLX5_CMD_OP_RST2INIT_QP : MLX5_CMD_OP_INIT2INIT_QP);
         case QpState::rtr:
             return with_context(qp, r, MLX5_CMD_OP_INIT2RTR_QP);
         case QpState::rts:
-            return from == QpState::rtr ? with_context(qp, r, MLX5_CMD_OP_RTR2RTS_QP) : EOPNOTSUPP;
+            return with_context(qp, r, from == QpState::rtr ? MLX5_CMD_OP_RTR2RTS_QP : MLX5_CMD_OP_RTS2RTS_QP);
         default:
             return EINVAL;
     }
@@ -188,7 +211,7 @@ int modify_qp(Qp& qp, const ib_uverbs_modify_qp& r) {
     const QpState from = r.attr_mask & a::cur_state ? static_cast<QpState>(r.cur_qp_state) : qp.state;
     const QpState to = r.attr_mask & a::state ? static_cast<QpState>(r.qp_state) : from;
     if (from == QpState::reset && to == QpState::reset) return 0;
-    if (!allowed(from, to, r.attr_mask) || !valid_values(r)) return EINVAL;
+    if (!allowed(from, to, qp.type, r.attr_mask) || !valid_values(r)) return EINVAL;
     if (int error = apply(qp, r, from, to)) return error;
     qp.state = to;
     if (r.attr_mask & a::access_flags) qp.access = r.qp_access_flags;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions about the device, its port and its address table, and GET_CONTEXT, which opens a context for use.
+// Questions about the device, its port and its address table, and what opens a context for use: GET_CONTEXT, or
+// QUERY_CONTEXT for one that came from elsewhere, and ASYNC_EVENT_ALLOC.
 // Answers are what mlx5_ib derives from the card's capabilities. Not announced, because the NIC does not do it: CQE
 // compression, multi-packet WQEs, on-demand paging, device memory, TSO, raw packets, memory windows, XRC, tag matching.
 #include <errno.h>
@@ -50,6 +51,11 @@ ib_uverbs_query_device_resp device_attributes() {
     r.max_cqe = (1u << l.log_max_cq_size) - 1;
     r.max_mr = 1u << l.log_max_mkey;
     r.max_pd = 1u << l.log_max_pd;
+    if (l.log_max_srq) {
+        r.max_srq = 1u << l.log_max_srq;
+        r.max_srq_wr = (1u << l.log_max_srq_size) - 1;
+        r.max_srq_sge = l.max_receive_wqe / segment_bytes - 1;
+    }
     r.max_qp_rd_atom = 1u << l.log_max_requests;
     r.max_qp_init_rd_atom = 1u << l.log_max_responses;
     r.max_res_rd_atom = r.max_qp_rd_atom * r.max_qp;
@@ -90,25 +96,10 @@ ib_uverbs_gid_entry gid_at(const Nic& nic, uint32_t index) {
     return entry;
 }
 
-}  // namespace
+// Flags outside this range that a newer program passes are refused; inside they may be ignored.
+constexpr uint64_t core_support = IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
 
-int get_context(Context& context, const WriteCommand& command) {
-    ib_uverbs_get_context request;
-    if (!command.read(&request)) return ENOSPC;
-    if (context.asynchronous) return EINVAL;  // once per file
-    const auto driver = command.driver<mlx5_ib_alloc_ucontext_req_v2>();
-    if (!(driver.lib_caps & MLX5_LIB_CAP_DYN_UAR)) return EOPNOTSUPP;  // libmlx5 before 25: static doorbell pages
-    auto channel = Channel::make(Channel::Carries::asynchronous);
-    if (!channel) return errno;
-    files::add(channel->reader(), channel);
-    context.asynchronous = channel;
-    context.devx = driver.flags & MLX5_IB_ALLOC_UCTX_DEVX;
-
-    ib_uverbs_get_context_resp response{};
-    response.async_fd = static_cast<uint32_t>(channel->reader());
-    response.num_comp_vectors = identity::completion_vectors;
-    command.answer(response);
-
+mlx5_ib_alloc_ucontext_resp context_attributes(uint8_t max_cqe_version, size_t room_bytes) {
     const Limits& l = Nic::limits();
     mlx5_ib_alloc_ucontext_resp out{};
     out.qp_tab_size = 1u << l.log_max_qp;
@@ -121,14 +112,50 @@ int get_context(Context& context, const WriteCommand& command) {
     out.max_recv_wr = 1u << l.log_max_qp_size;
     out.max_srq_recv_wr = 1u << l.log_max_srq_size;
     out.num_ports = 1;
-    out.response_length = static_cast<uint32_t>(std::min(sizeof out, command.driver_out.bytes));
-    out.cqe_version = std::min<uint8_t>(driver.max_cqe_version, 1);
+    out.response_length = static_cast<uint32_t>(std::min(sizeof out, room_bytes));
+    out.cqe_version = std::min<uint8_t>(max_cqe_version, 1);
     out.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
     out.eth_min_inline = MLX5_USER_INLINE_MODE_NONE;
     out.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1;
     out.log_uar_size = 12;
     out.num_uars_per_page = 1;
-    command.answer_driver(out);
+    return out;
+}
+
+}  // namespace
+
+int get_context(Context& context, Request& request) {
+    if (context.opened) return EINVAL;  // once per file
+    const WriteCommand command = driver_part(request);
+    const auto driver = command.driver<mlx5_ib_alloc_ucontext_req_v2>();
+    if (!(driver.lib_caps & MLX5_LIB_CAP_DYN_UAR)) return EOPNOTSUPP;  // libmlx5 before 25: static doorbell pages
+    context.opened = true;
+    context.devx = driver.flags & MLX5_IB_ALLOC_UCTX_DEVX;
+    request.answer(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, identity::completion_vectors);
+    request.answer(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, core_support);
+    command.answer_driver(context_attributes(driver.max_cqe_version, command.driver_out.bytes));
+    return 0;
+}
+
+// For a program that got the file from elsewhere (ibv_import_device).
+int query_context(Context& context, Request& request) {
+    if (!context.opened) return EINVAL;
+    request.answer(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, identity::completion_vectors);
+    request.answer(UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, core_support);
+    const Room room = request.out(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX);
+    const auto attributes = context_attributes(1, room.bytes);
+    put(room, &attributes, sizeof attributes);
+    return 0;
+}
+
+// The first one also hears of objects that name no channel.
+int asynchronous_channel(Context& context, Request& request) {
+    auto channel = Channel::make(Channel::Carries::asynchronous);
+    if (!channel) return errno;
+    files::add(channel->reader(), channel);
+    events::listen(channel);
+    if (!context.asynchronous) context.asynchronous = channel;
+    request.set_handle(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, static_cast<uint32_t>(channel->reader()));
     return 0;
 }
 

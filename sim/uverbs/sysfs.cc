@@ -21,6 +21,7 @@
 #include <mutex>
 #include <string>
 
+#include "sim/uverbs/counters.h"
 #include "sim/uverbs/nic.h"
 #include "sim/uverbs/real.h"
 
@@ -62,7 +63,7 @@ class Writer {
         int length = vsnprintf(text, sizeof text - 1, format, arguments);
         va_end(arguments);
         text[length++] = '\n';
-        int fd = real::open((root_ + "/" + here_ + "/" + name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0444);
+        int fd = real::open((root_ + "/" + here_ + "/" + name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
         ok_ = ok_ && fd >= 0 && real::write(fd, text, static_cast<size_t>(length)) == length;
         if (fd >= 0) real::close(fd);
     }
@@ -125,8 +126,10 @@ void write_port(Writer& w, const std::string& port, const Nic& nic) {
     w.file("cap_mask", "0x04010000");
     w.directory(port + "/pkeys");
     w.file("0", "0xffff");
-    w.directory(port + "/counters");
-    w.directory(port + "/hw_counters");
+    for (const char* directory : {"counters", "hw_counters"}) {
+        w.directory(port + "/" + directory);
+        for (const char* name : counters::names(directory)) w.file(name, "0");
+    }
     w.directory(port + "/gid_attrs/types");
     for (int i = 0; i < identity::gids; ++i) w.file(std::to_string(i).c_str(), "%s", i % 2 ? "RoCE v2" : "IB/RoCE v1");
     w.directory(port + "/gid_attrs/ndevs");  // empty: no network device stands behind the port

@@ -82,7 +82,7 @@ int allocate(Context& context, Request& request) {
     const uint32_t id = take_id();
     if (!id) return ENOSPC;
     void* page =
-        mmap(nullptr, gda::prm::UAR_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, context.fd(), offset_of(id));
+        mmap(nullptr, gda::prm::UAR_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, context.memory_fd(), offset_of(id));
     if (page == MAP_FAILED) {
         give_id(id);
         return ENOMEM;
@@ -94,7 +94,8 @@ int allocate(Context& context, Request& request) {
         give_id(id);
         return error;
     }
-    const uint32_t handle = context.objects.add(std::make_unique<Uar>(context.fd(), id, static_cast<uint8_t*>(page)));
+    const uint32_t handle =
+        context.objects.add(std::make_unique<Uar>(context.memory_fd(), id, static_cast<uint8_t*>(page)));
     request.set_handle(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, handle);
     request.answer(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, static_cast<uint64_t>(offset_of(id)));
     request.answer(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, static_cast<uint32_t>(gda::prm::UAR_PAGE_BYTES));

@@ -25,6 +25,10 @@ GDA_KERNEL(stress)(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t puts, toy_faults
     gda_report(status, gda_wait(qp, ticket, GDA_S(60)));
 }
 
+static gda::rdma_request write_of(const gda_mr& dst, const gda_mr& src) {
+    return {gda::prm::MLX5_OPCODE_RDMA_WRITE, 0, dst.addr, src.addr, dst.rkey_be, src.lkey_be, 8};
+}
+
 // Case C4a: thread 0 has slot 0 and takes its time, thread 32 (another warp) has slot 1 and is ready first.
 // out[0]: the record while slot 0 was not written.
 GDA_KERNEL(second_is_faster)(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t* out) {
@@ -38,7 +42,7 @@ GDA_KERNEL(second_is_faster)(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t* out) 
         for (uint64_t start = gda_now_ns(); gda_now_ns() - start < GDA_MS(20);) gda::target::idle();
         out[0] = *static_cast<volatile uint32_t*>(q.record);
         out[1] = uint32_t(*reinterpret_cast<volatile uint64_t*>(&qp->reserved));
-        gda::store_rdma_write(q, c.base, dst.addr, dst.rkey_be, src.addr, src.lkey_be, 8, true);
+        gda::store_request(q, c.base, write_of(dst, src), true);
         gda::publish_shared(qp, q, c);
     } else if (threadIdx.x == 32) {
         while (!reserved) {
@@ -56,5 +60,5 @@ GDA_KERNEL(rings_early)(gda_qp* qp, gda_mr dst, gda_mr src, toy_faults* faults) 
     while (*static_cast<volatile uint64_t*>(q.doorbell) != 0) {
     }
     for (uint64_t start = gda_now_ns(); gda_now_ns() - start < GDA_MS(5);) gda::target::idle();
-    gda::store_rdma_write(q, c.base, dst.addr, dst.rkey_be, src.addr, src.lkey_be, 8, true);
+    gda::store_request(q, c.base, write_of(dst, src), true);
 }

@@ -13,6 +13,8 @@ import pytest
 from gda.errors import CompileError, UnavailableError
 from gda.run.compile import compile_for_gpu, include_directory, nvrtc_version
 
+from . import message_cases, operation_cases, test_message, test_operations
+
 KERNELS = sorted(path.name for path in (include_directory() / "gda" / "kernels").glob("*.h"))
 ALL = "".join(f"#include <gda/kernels/{name}>\n" for name in KERNELS)
 
@@ -37,10 +39,19 @@ def test_nvrtc(name: str, arch: str, nvrtc: tuple[int, int]) -> None:
     assert compile_for_gpu(text, arch=arch, names=kernels)
 
 
-def test_nvrtc_compiles_what_the_gpu_tests_launch(nvrtc: tuple[int, int]) -> None:
+LAUNCHED = {
+    "toy_nic_gpu.cu": (Path(__file__).parent / "toy_nic_gpu.cu").read_text(),
+    "operations": test_operations.OPERATIONS,
+    "messages": test_message.MESSAGES,
+    "operation_cases": operation_cases.KERNELS.replace("LIMIT", "GDA_S(1)"),
+    "message_cases": message_cases.KERNELS.replace("LIMIT", "GDA_S(1)"),
+}
+
+
+@pytest.mark.parametrize("name", LAUNCHED)
+def test_nvrtc_compiles_what_the_gpu_tests_launch(name: str, nvrtc: tuple[int, int]) -> None:
     """Their kernels must not be found broken only where there is a GPU."""
-    text = (Path(__file__).parent / "toy_nic_gpu.cu").read_text()
-    assert b"stress" in compile_for_gpu(text, file="toy_nic_gpu.cu", arch="compute_90")
+    assert compile_for_gpu(LAUNCHED[name], file=name, arch="compute_90")
 
 
 def test_nvrtc_shows_the_log(nvrtc: tuple[int, int]) -> None:

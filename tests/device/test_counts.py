@@ -35,7 +35,8 @@ COUNTED(5, store_segment, (void* p, uint64_t a, uint64_t b), (p, a, b))
 #define store_segment counted_store_segment
 #include <gda/gda.h>
 GDA_KERNEL(count)(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t puts, unsigned* out) {
-    for (uint32_t i = 0; i < puts; ++i) gda_put(qp, dst, 0, src, 0, 8);
+    [[maybe_unused]] uint4 four = {1, 2, 3, 4};
+    for (uint32_t i = 0; i < puts; ++i) OPERATION;
     __syncthreads();
     if (threadIdx.x < 6) out[threadIdx.x] = counts[threadIdx.x];
     if (threadIdx.x == 0) for (int i = blockDim.x; i < 6; ++i) out[i] = counts[i];
@@ -44,9 +45,12 @@ GDA_KERNEL(count)(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t puts, unsigned* o
 NAMES = ("wqe barrier", "record barrier", "records", "doorbells", "read-modify-writes", "segments")
 
 
-def count(queue: ToyQueue, threads: int, puts: int, converged: str = "all") -> dict[str, int]:
+PUT = "gda_put(qp, dst, 0, src, 0, 8)"
+
+
+def count(queue: ToyQueue, threads: int, puts: int, converged: str = "all", operation: str = PUT) -> dict[str, int]:
     # A kernel of its own each time: the counters are variables of its module.
-    kernel = Kernel(COUNTING, target="host", converged=converged)
+    kernel = Kernel(f"#define OPERATION {operation}\n{COUNTING}", target="host", converged=converged)
     out = np.zeros(6, np.uint32)
     kernel.count[1, threads](queue, ToyMemory(64), ToyMemory(64), puts, out)
     return dict(zip(NAMES, map(int, out), strict=True))
@@ -77,3 +81,19 @@ def test_lanes_alone_pay_each() -> None:
     assert seen["read-modify-writes"] >= 32
     assert seen["segments"] == 96
     assert 1 <= seen["doorbells"] <= 32
+
+
+@pytest.mark.parametrize(
+    ("operation", "segments"),
+    [
+        ("gda_get(qp, dst, 0, src, 0, 8)", 3),
+        ("gda_put_imm(qp, dst, 0, src, 0, 8, 7)", 3),
+        ("gda_put_value(qp, dst, 0, 7)", 3),
+        ("gda_put_value(qp, dst, 0, four)", 4),
+        ("gda_fetch_add(qp, dst, 0, src, 0, 1)", 4),
+        ("gda_compare_swap(qp, dst, 0, src, 0, 1, 2)", 4),
+        ("gda_nop(qp)", 1),
+    ],
+)
+def test_every_operation_costs_what_a_put_costs(operation: str, segments: int) -> None:
+    assert count(ToyQueue(16), 1, 1, operation=operation) == dict(zip(NAMES, (1, 1, 1, 1, 1, segments), strict=True))

@@ -124,6 +124,7 @@ class InGpuMemory:
             values[name] += moved[part]
         values["cq"]["ring"] += moved["cq"]
         values["cq"]["record"] += moved["record"]
+        values["rq"] = {"cq": {}}
         values["flags"] |= formats.constants["GDA_QP_GPU_SCOPE"] if gpu_scope else 0
         self.parts["handle"].set(np.frombuffer(formats.layouts["gda_qp"].pack(**values), np.uint8))
 

@@ -14,13 +14,14 @@ from gda.run.host import find_compiler
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# A shared queue with many producers, then a launch that is given up and one whose threads block each other: what they
-# leave behind must not disturb the next one.
+# A launch that is given up and one whose threads block each other: what they leave behind must not disturb what comes
+# next. Then a shared queue with many producers, one with many receivers, and every operation.
 PROGRAM = r"""
 import sys
 sys.path[:0] = sys.argv[1:]
 import numpy as np
-from device.test_stress import SOURCE, run
+from device.test_operations import LOCAL, OPERATIONS, REMOTE
+from device.test_stress import MESSAGES, SOURCE, run, run_messages
 from device.toy_queue import ToyQueue
 from gda.errors import DeadlineError, DeviceStatusError
 from gda.run import Kernel
@@ -57,6 +58,14 @@ for converged in ("all", "random"):
     for record, collapsed in ((True, True), (False, False)):
         queue = ToyQueue(32, record=record, collapsed=collapsed, ignore_overrun=False, deadline_ns=60_000_000_000)
         run(kernel, queue, blocks=4, threads=16, puts=100, seed=2)
+    messages = Kernel(MESSAGES, target="host", converged=converged)
+    run_messages(messages, ToyQueue(receive_depth=64), blocks=4, threads=16, messages=50)
+    operations = Kernel(OPERATIONS, target="host", converged=converged)
+    for owned, lanes in ((False, 64), (True, 1)):
+        queue, tickets = ToyQueue(64, owned=owned), np.zeros(64, np.uint64)
+        operations.mixed[1, lanes](queue, REMOTE, LOCAL, tickets)
+        for length in range(1, 29 if owned else 1):
+            operations.put_inline[1, 1](queue, REMOTE, 0, np.zeros(length, np.uint8), length, tickets)
 print("clean")
 """
 

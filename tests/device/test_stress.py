@@ -14,6 +14,7 @@ from gda.run import Kernel
 from .toy_queue import ToyMemory, ToyQueue
 
 SOURCE = Path(__file__).parent / "stress.cu"
+MESSAGES = Path(__file__).parent / "message_stress.cu"
 FAULTS = ("went_back", "overrun", "stale", "doorbells", "cq_overrun")
 
 
@@ -32,6 +33,20 @@ def run(kernel: Kernel, queue: ToyQueue, *, blocks: int, threads: int, puts: int
     assert state["reserved"] == state["ready"] == state["done"] == producers * puts
     assert state["error"] == 0
     return seen
+
+
+def run_messages(kernel: Kernel, queue: ToyQueue, *, blocks: int, threads: int, messages: int) -> None:
+    """Every thread posts and takes receives; each message arrives once and whole."""
+    total = blocks * threads * messages
+    buffers, seen = ToyMemory(total * 16), np.zeros(total, np.uint32)
+    faults, wrong = np.zeros(3, np.uint64), np.zeros(1, np.uint64)
+    kernel.deadline_s = 150
+    kernel.stress[blocks + 1, threads](queue, buffers, messages, seen, faults, wrong)
+    assert (faults.tolist(), int(wrong[0])) == ([0, 0, 0], 0)
+    assert (seen == 1).all()
+    state = queue.state
+    assert state["receive_reserved"] == state["receive_ready"] == state["received"] == total
+    assert (state["error"], queue.receive_counter) == (0, total % 65536)
 
 
 @pytest.mark.parametrize("converged", ["all", "one", "random"])
@@ -81,3 +96,21 @@ def test_the_judge_sees_a_slot_rung_before_it_is_written() -> None:
     faults = np.zeros(len(FAULTS), np.uint64)
     kernel.rings_early[2, 1](ToyQueue(8), ToyMemory(64), ToyMemory(64), faults)
     assert faults[FAULTS.index("stale")] == 1
+
+
+@pytest.mark.parametrize("converged", ["all", "one", "random"])
+def test_64_receivers(converged: str) -> None:
+    """65,536 receives through 64 entries: the record ends at 0 modulo 2^16."""
+    kernel = Kernel(MESSAGES, target="host", converged=converged, seed=7)
+    run_messages(kernel, ToyQueue(receive_depth=64, receive_cq_base=5), blocks=2, threads=32, messages=1024)
+
+
+@pytest.mark.parametrize(("depth", "blocks", "threads"), [(4, 4, 1), (64, 2, 31), (256, 1, 256), (16, 16, 1)])
+def test_receiver_shapes(depth: int, blocks: int, threads: int) -> None:
+    kernel = Kernel(MESSAGES, target="host", converged="random", seed=3)
+    run_messages(kernel, ToyQueue(receive_depth=depth), blocks=blocks, threads=threads, messages=64)
+
+
+def test_owned_receive_queue() -> None:
+    kernel = Kernel(MESSAGES, target="host")
+    run_messages(kernel, ToyQueue(owned=True, receive_depth=4), blocks=1, threads=1, messages=70_000)

@@ -9,6 +9,7 @@ from gda import formats
 
 QPN = 0x123456
 BLOCK = 64
+SEGMENT = 16
 EMPTY = 0xFF  # as rings are filled before use
 
 
@@ -52,15 +53,32 @@ class ToyQueue:
         max_message_bytes: int = 1 << 30,
         version: int | None = None,
         cq_depth: int | None = None,
+        receive_depth: int = 0,
+        receive_start: int = 0,
+        receive_cq_base: int = 0,
     ) -> None:
         flag = formats.constants
         self.depth, self.owned = depth, owned
         self.cq_depth = 1 if collapsed else (cq_depth or depth)
         self.sq = aligned(depth * BLOCK, EMPTY)
         self.cq = aligned(self.cq_depth * BLOCK, EMPTY)
-        self.record = aligned(64)  # queue pair's two words, then the completion queue's
+        self.record = aligned(64)  # queue pair's two words, then the completion queues'
         self.page = aligned(4096)
-        self.handle = aligned(256)
+        self.handle = aligned(formats.layouts["gda_qp"].bytes)
+        self.receive_depth, self.receive_cq_base = receive_depth, receive_cq_base
+        self.rq = aligned(receive_depth * SEGMENT, EMPTY)
+        self.receive_cq = aligned(receive_depth * BLOCK, EMPTY)
+        receives = {
+            "ring": self.rq.ctypes.data,
+            "record": self.record.ctypes.data,
+            "log_size": receive_depth.bit_length() - 1,
+            "cq": {
+                "ring": self.receive_cq.ctypes.data,
+                "record": self.record.ctypes.data + 32,
+                "log_size": receive_depth.bit_length() - 1,
+                "flags": flag["GDA_CQ_IGNORE_OVERRUN"],
+            },
+        }
         flags = (flag["GDA_QP_OWNED"] if owned else 0) | (0 if record else flag["GDA_QP_RECORDLESS"])
         flags |= flag["GDA_QP_CONNECTED"] if connected else 0
         cq_flags = (flag["GDA_CQ_COLLAPSED"] if collapsed else 0) | (
@@ -87,6 +105,11 @@ class ToyQueue:
             reserved=start,
             ready=start,
             done=start,
+            rq=receives if receive_depth else {"cq": {}},
+            receive_cq_base=receive_cq_base,
+            receive_reserved=receive_start,
+            receive_ready=receive_start,
+            received=receive_start,
         )
 
     def write_handle(self, **values: object) -> None:
@@ -132,6 +155,30 @@ class ToyQueue:
                 **self._hand_over(entry, error),
             ),
         )
+
+    def receive(self, index: int) -> bytes:
+        at = index % self.receive_depth * SEGMENT
+        return self.rq[at : at + SEGMENT].tobytes()
+
+    @property
+    def receive_counter(self) -> int:
+        return int(formats.qp_doorbell_record.unpack(self.record[:8].tobytes())["receive_counter"])
+
+    def arrive(self, index: int, *, bytes: int = 0, immediate: int = 0, opcode: str = "SEND") -> None:
+        """A message for receive `index`; opcode is SEND, SEND_IMM or WR_IMM."""
+        value = int(formats.constants[f"MLX5_CQE_RESP_{opcode}"])
+        self._write_arrival(index, formats.cqe64, value, byte_cnt=bytes, imm_inval_pkey=immediate)
+
+    def fail_receive(self, index: int, syndrome: int, vendor: int = 0x88) -> None:
+        error = int(formats.constants["MLX5_CQE_RESP_ERR"])
+        self._write_arrival(index, formats.err_cqe, error, syndrome=syndrome, vendor_error_syndrome=vendor)
+
+    def _write_arrival(self, index: int, form: formats.Struct, opcode: int, **fields: int) -> None:
+        entry = index + self.receive_cq_base
+        owner = entry // self.receive_depth % 2
+        data = form.pack(wqe_counter=index % 65536, qpn=QPN, opcode=opcode, owner=owner, **fields)
+        at = entry % self.receive_depth * BLOCK
+        self.receive_cq[at : at + BLOCK] = np.frombuffer(data, np.uint8)
 
     def _hand_over(self, entry: int, opcode: int) -> dict[str, int]:
         return {"opcode": opcode, "owner": entry // self.cq_depth % 2 if self.cq_depth > 1 else 0}

@@ -61,6 +61,24 @@ static void work_requests(void) {
     atomic.compare = htobe64(0x1112131415161718ULL);
     emit("wqe_atomic_seg", "swap_add=0x102030405060708 compare=0x1112131415161718", &atomic, sizeof atomic);
 
+    struct mlx5_wqe_av av;
+    memset(&av, 0, sizeof av);
+    av.key.qkey.qkey = htobe32(0x11111111);
+    av.dqp_dct = htobe32(0x80000000u | 0xfedcba);
+    av.stat_rate_sl = 0x35;
+    av.fl_mlid = 0x80 | 0x12;
+    av.rlid = htobe16(0xc0de);
+    memcpy(av.rmac, "\x02\x67\x64\x61\x00\x07", 6);
+    av.tclass = 0x68;
+    av.hop_limit = 64;
+    av.grh_gid_fl = htobe32(1u << 30 | 3u << 20 | 0xabcde);
+    memcpy(av.rgid, "\xfe\x80\x00\x00\x00\x00\x00\x01\x00\x67\x64\xff\xfe\x61\x00\x07", 16);
+    emit("wqe_av_seg",
+         "qkey=0x11111111 extended=1 dqp_dct=0xfedcba stat_rate=3 sl=5 fl=1 mlid=0x12 rlid_udp_sport=0xc0de "
+         "rmac_47_16=0x2676461 rmac_15_0=0x7 tclass=0x68 hop_limit=0x40 grh=1 src_addr_index=3 flow_label=0xabcde "
+         "rgid=bytes:fe80000000000001006764fffe610007",
+         &av, sizeof av);
+
     struct mlx5_wqe_srq_next_seg next;
     memset(&next, 0, sizeof next);
     next.next_wqe_index = htobe16(0xbeef);

@@ -46,6 +46,12 @@ FROM_VERSION_56 = {
     ("cmd_hca_cap_2", "send_dbr_mode_no_dbr_ext"): (0x2E1, 1),
     ("qpc", "send_dbr_mode"): (0x80, 2),
 }
+# What later kernels have where this one has reserved bits: read in a later Linux header; DPDK has the same.
+FROM_LATER_KERNEL = {
+    "wq": {"dbr_umem_id": (0x140, 0x20), "wq_umem_id": (0x160, 0x20), "wq_umem_offset": (0x180, 0x40)},
+}
+# Umem of a resized ring: as CREATE_CQ has it, in the bits that the kernel's MODIFY_CQ reserves before cq_umem_valid.
+AS_IN_CREATE_CQ = {"cq_umem_offset", "cq_umem_id"}
 # Formats that grew at their end: newer kernels put more behind what is declared here.
 GROWN = {"cmd_hca_cap", "cmd_hca_cap_2", "query_qp_out"}
 
@@ -86,10 +92,18 @@ def test_every_field_lies_where_the_kernel_has_it(struct: formats.Struct, kernel
         variant, before, width = linux_ifc.VARIANTS.get(struct.name, {}).get(name, ("", 0, 0))
         if variant and theirs.get(variant) == (field.offset_bits - before, width):
             continue
+        place = (field.offset_bits, field.width_bits)
+        if name not in theirs and struct.name in FROM_LATER_KERNEL:
+            assert FROM_LATER_KERNEL[struct.name][name] == place, name
+            continue
+        if name not in theirs and struct.name == "modify_cq_in" and name in AS_IN_CREATE_CQ:
+            created = formats.structs["create_cq_in"].fields[name]
+            assert (created.offset_bits, created.width_bits) == place, name
+            continue
         if name not in theirs:
             assert name in NEWER.get(struct.name, {}), f"{name} is in neither header nor list"
             continue
-        assert theirs[name] == (field.offset_bits, field.width_bits), name
+        assert theirs[name] == place, name
 
 
 def test_the_judge_sees_a_wrong_bit(kernel: linux_ifc.Kernel) -> None:
@@ -134,9 +148,10 @@ def test_rdma_core_agrees_on_every_field_that_it_names_alike(name: str) -> None:
 
 
 def test_codes_are_the_kernels() -> None:
-    theirs = linux_ifc.enum_values("mlx5_ifc.h", "device.h", "qp.h")
+    theirs = linux_ifc.enum_values("mlx5_ifc.h", "device.h", "qp.h", "cq.h", "driver.h")
     compared = set()
-    for enum in ("cmd_opcode", "cmd_status", "qpc_state", "qpc_st", "qpc_pm_state", "qpc_mtu", "qpc_atomic_mode"):
+    named = "cmd_opcode cmd_status qpc_state qpc_st qpc_pm_state qpc_mtu qpc_atomic_mode atomic_operation wq_type"
+    for enum in (*named.split(), "rmpc_state", "modify_cq_field", "qp_opt_param"):
         for member in formats.enums[enum]:
             name = ALIASES.get(member.name, member.name)
             assert theirs[name] == member.value, member.name
@@ -186,4 +201,10 @@ def test_packet_headers_are_the_kernels() -> None:
     opcodes = (linux_ifc.directory() / "rdma/ib_pack.h").read_text()
     theirs_by_name = {name: int(value, 16) for name, value in re.findall(r"IB_OPCODE_(\w+)\s*= 0x(\w+)", opcodes)}
     for member in formats.enums["bth_opcode"]:
-        assert theirs_by_name["RC"] | theirs_by_name[member.name.removeprefix("RC_")] == member.value
+        transport, _, operation = member.name.partition("_")
+        assert theirs_by_name[transport] | theirs_by_name[operation] == member.value
+    for member in formats.enums["bth_transport"]:
+        if member.name == "BTH_MANUFACTURER":  # 0xc0 and on
+            assert member.value << 5 == 0xC0
+            continue
+        assert theirs_by_name[member.name.removeprefix("BTH_")] == member.value << 5

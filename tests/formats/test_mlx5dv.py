@@ -31,6 +31,21 @@ MEMBERS: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
     "mlx5_wqe_data_seg": ("wqe_data_seg", {"byte_count": ("byte_count",), "lkey": ("lkey",), "addr": ("addr",)}),
     "mlx5_wqe_inl_data_seg": ("wqe_inline_seg", {"byte_count": ("is_inline", "byte_count")}),
     "mlx5_wqe_atomic_seg": ("wqe_atomic_seg", {"swap_add": ("swap_add",), "compare": ("compare",)}),
+    "mlx5_wqe_av": (
+        "wqe_av_seg",
+        {
+            "key.qkey.qkey": ("qkey",),
+            "dqp_dct": ("extended", "dqp_dct"),
+            "stat_rate_sl": ("stat_rate", "sl"),
+            "fl_mlid": ("fl", "mlid"),
+            "rlid": ("rlid_udp_sport",),
+            "rmac": ("rmac_47_16", "rmac_15_0"),
+            "tclass": ("tclass",),
+            "hop_limit": ("hop_limit",),
+            "grh_gid_fl": ("grh", "src_addr_index", "flow_label"),
+            "rgid": ("rgid",),
+        },
+    ),
     "mlx5_wqe_srq_next_seg": (
         "wqe_srq_next_seg",
         {"next_wqe_index": ("next_wqe_index",), "signature": ("signature",)},

@@ -29,8 +29,8 @@ class Event:
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
 
-    def record(self, stream: object) -> None:
-        self.notes.told.append("record")
+    def record(self, stream: Any) -> None:
+        self.notes.told.append("record" if stream.ptr == 5 else "record the caller's work")
 
     @property
     def done(self) -> bool:
@@ -105,7 +105,7 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Notes]:
 
     def stream(non_blocking: bool) -> Any:
         assert non_blocking
-        return SimpleNamespace(ptr=5)
+        return SimpleNamespace(ptr=5, wait_event=lambda event: notes.told.append("wait"))
 
     fake = SimpleNamespace(
         RawModule=notes.module,
@@ -113,6 +113,7 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Notes]:
             Device=Device,
             Stream=stream,
             Event=lambda disable_timing: Event(notes),
+            get_current_stream=lambda: SimpleNamespace(ptr=0),
             alloc_pinned_memory=pinned,
             compiler=SimpleNamespace(CompileException=CompilerRefusedError),
             driver=SimpleNamespace(
@@ -147,7 +148,8 @@ def test_all_is_loaded_before_the_first_launch(notes: Notes) -> None:
     kernel.first[(2, 3), 64](7, 1 << 40)
     kernel.second[1, 1, 128](0.5)
     assert notes.told[len(loaded) :] == [
-        "launch 100 (2, 3, 1, 64, 1, 1) shared 0", "record", "launch 101 (1, 1, 1, 1, 1, 1) shared 128", "record",
+        "record the caller's work", "wait", "launch 100 (2, 3, 1, 64, 1, 1) shared 0", "record",
+        "record the caller's work", "wait", "launch 101 (1, 1, 1, 1, 1, 1) shared 128", "record",
     ]  # fmt: skip
     assert notes.arguments[:2] == [(7).to_bytes(4, "little"), (1 << 40).to_bytes(8, "little")]
     assert any(option.startswith("-I") for option in notes.options)

@@ -125,6 +125,20 @@ def test_deadline_and_other_kernels_meanwhile(k: Kernel) -> None:
     assert not cuda._under_way
 
 
+def test_what_was_queued_before_comes_first(k: Kernel) -> None:
+    """The arrays of a launch are filled on CuPy's stream, which the launch's own does not know by itself."""
+    import cupy
+
+    for stream in (cupy.cuda.Stream.null, cupy.cuda.Stream(non_blocking=True)):
+        with stream:
+            a = cupy.zeros(1 << 26, dtype=cupy.float32)
+            for _ in range(20):
+                a += 1
+            b = cupy.zeros(1000, dtype=cupy.float32)
+            k.add[8, 128](a[-1000:], b, 1000)
+            assert (b.get() == 20).all()
+
+
 def test_lanes_find_each_other(k: Kernel) -> None:
     import cupy
 

@@ -183,6 +183,7 @@ def word(**fields: int) -> int:
         ("GDA_OUT_OF_BOUNDS", OutOfBoundsError),
         ("GDA_NOT_CONNECTED", NotConnectedError),
         ("GDA_BAD_HANDLE", HandleError),
+        ("GDA_NO_RECEIVE_QUEUE", HandleError),
     ],
 )
 def test_status_becomes_an_exception(k: Kernel, code: str, error: type[DeviceStatusError]) -> None:

@@ -39,6 +39,25 @@ void between_nics() {
     }
 }
 
+// Reads and fetch-adds of 8 bytes, one after the other.
+void fetches(World& w, int rounds) {
+    for (uint32_t opcode :
+         {static_cast<uint32_t>(MLX5_OPCODE_RDMA_READ), static_cast<uint32_t>(MLX5_OPCODE_ATOMIC_FA)}) {
+        const bool atomic = opcode == MLX5_OPCODE_ATOMIC_FA;
+        const uint64_t begin = now_ns();
+        for (int i = 0; i < rounds; ++i) {
+            w.a.control(w.a.producer, opcode, atomic ? 4 : 3);
+            w.a.remote(w.a.producer, w.target.address(), w.dst.key);
+            w.a.data(w.a.producer, atomic ? 3 : 2, w.source.address(), 8, w.src.key);
+            w.a.last = w.a.producer++;
+            w.a.ring();
+            while (!w.a_cq.poll()) w.nic.device.step();
+        }
+        std::printf("8-byte %s, post to completion: %.0f ns\n", atomic ? "fetch-adds" : "reads",
+                    static_cast<double>(now_ns() - begin) / rounds);
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -92,6 +111,7 @@ int main(int argc, char** argv) {
         std::printf("%7u-byte writes: %.1f GB/s\n", bytes,
                     static_cast<double>(bytes) * count / static_cast<double>(now_ns() - begin));
     }
+    fetches(w, 100000 * scale / 100);
     between_nics();
     return failures ? 1 : 0;
 }

@@ -120,6 +120,61 @@ void to_another_nic() {
     CHECK(std::memcmp(fake_view(x), fake_view(y), bytes) == 0);
 }
 
+uint32_t fetch(Pair& p, uint32_t opcode, uint64_t from, uint32_t rkey, uint64_t to, uint32_t lkey, uint32_t bytes) {
+    const bool atomic = opcode != MLX5_OPCODE_RDMA_READ;
+    p.control(p.producer, opcode, atomic ? 4 : 3);
+    p.remote(p.producer, from, rkey);
+    if (atomic) GDA_SET(wqe_atomic_seg, p.segment(p.producer, 2), swap_add, 5);
+    p.data(p.producer, atomic ? 3 : 2, to, bytes, lkey);
+    p.last = p.producer++;
+    p.ring();
+    return p.last;
+}
+
+// Reads of and into GPU memory, and atomics on it, on one NIC and from another one.
+void fetches_of_gpu_memory() {
+    Nic a, b;
+    Queue a_cq(a), b_cq(b);
+    Pair p(a, a_cq), q(b, b_cq);
+    uint8_t a_gid[16], b_gid[16];
+    a.device.gid(1, a_gid);
+    b.device.gid(1, b_gid);
+    p.connect(q.qpn, b_gid);
+    q.connect(p.qpn, a_gid);
+    Queue own_cq(b);
+    Pair own(b, own_cq);
+    own.connect(own.qpn);
+    const uint32_t bytes = 200003;
+    const uint64_t x = fake_allocate(0), y = fake_allocate(16 << 20);
+    Memory gx(a, x, bytes), gy(b, y, bytes);
+    Pages host(4096);
+    Memory h(b, host.address(), 4096);
+    for (uint32_t i = 0; i < bytes; ++i) fake_view(y)[i] = static_cast<uint8_t>(i * 3 + (i >> 8));
+    const auto wait = [&](Queue& cq) {
+        const uint8_t* e = nullptr;
+        CHECK(a.until([&] { return b.device.step(), (e = cq.poll()) != nullptr; }));
+        return opcode_of(e);
+    };
+    fetch(p, MLX5_OPCODE_RDMA_READ, y, gy.key, x, gx.key, bytes);
+    CHECK_EQ(wait(a_cq), MLX5_CQE_REQ);
+    CHECK(std::memcmp(fake_view(x), fake_view(y), bytes) == 0);
+    fetch(own, MLX5_OPCODE_RDMA_READ, y + 7, gy.key, host.address(), h.key, 4096);
+    CHECK_EQ(wait(own_cq), MLX5_CQE_REQ);
+    CHECK(std::memcmp(host.p, fake_view(y) + 7, 4096) == 0);
+    uint64_t value = 100;
+    std::memcpy(fake_view(y), &value, 8);
+    fetch(own, MLX5_OPCODE_ATOMIC_FA, y, gy.key, host.address(), h.key, 8);
+    fetch(p, MLX5_OPCODE_ATOMIC_FA, y, gy.key, x, gx.key, 8);
+    CHECK_EQ(wait(own_cq), MLX5_CQE_REQ);
+    CHECK_EQ(wait(a_cq), MLX5_CQE_REQ);
+    uint64_t seen[2];
+    std::memcpy(&seen[0], host.p, 8);
+    std::memcpy(&seen[1], fake_view(x), 8);
+    std::memcpy(&value, fake_view(y), 8);
+    CHECK_EQ(value, 110);
+    CHECK_EQ(seen[0] + seen[1], 205);
+}
+
 // Kernels that fill the GPU: the copy ends in an error and a sentence that says what to try, and the NIC lives on.
 void stuck_device_copy() {
     World w;
@@ -153,6 +208,7 @@ int main(int argc, char** argv) {
         {"inline_and_mixed_segments", inline_and_mixed_segments},
         {"queues_in_gpu_memory", queues_in_gpu_memory},
         {"to_another_nic", to_another_nic},
+        {"fetches_of_gpu_memory", fetches_of_gpu_memory},
         {"stuck_device_copy", stuck_device_copy},
     };
     return run(cases, argc, argv);

@@ -4,6 +4,7 @@
 // pair.
 
 #include <dirent.h>
+#include <grp.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -396,12 +397,46 @@ void host_without_shared_memory() {
     setenv("GDA_SIM_DIRECTORY", before.c_str(), 1);
 }
 
+// In a directory like /tmp the NICs of several users meet. Without the right to become somebody else the peer is this
+// user too: the directory is then all that is tested.
+void several_users() {
+    const std::string before = getenv("GDA_SIM_DIRECTORY"), open = before + "-all";
+    CHECK(mkdir(open.c_str(), 0777) == 0 && chmod(open.c_str(), 01777) == 0);
+    setenv("GDA_SIM_DIRECTORY", open.c_str(), 1);
+    {
+        Process process("other");
+        Side side(process.fd);
+        const uint32_t bytes = 100000;
+        for (uint32_t i = 0; i < bytes; ++i) side.memory.p[i] = pattern(i, 3);
+        side.qp.write(side.peer.address, side.peer.key, side.memory.address(), side.key.key, bytes);
+        side.qp.ring();
+        CHECK_EQ(opcode_of(side.cq.wait()), MLX5_CQE_REQ);
+        const uint32_t request[2] = {bytes, 3};
+        uint32_t wrong = 1;
+        CHECK(tell(side.fd, request, sizeof request) && hear(side.fd, &wrong, sizeof wrong));
+        CHECK_EQ(wrong, 0);
+        process.kill_it();
+        Nic next;  // what the other user left does not stand in the way
+        CHECK(!next.said("no link to other processes"));
+    }
+    for (const char* name : {"/nic-0", "/nic-1", "/nic-2"}) unlink((open + name).c_str());
+    CHECK_EQ(rmdir(open.c_str()), 0);
+    setenv("GDA_SIM_DIRECTORY", before.c_str(), 1);
+}
+
+int serve_as_other(int fd) {
+    const unsigned nobody = 65534;
+    if (geteuid() == 0 && (setgroups(0, nullptr) != 0 || setgid(nobody) != 0 || setuid(nobody) != 0)) return 99;
+    return serve(fd);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     if (argc == 4 && std::string(argv[1]) == "peer") {
         const int fd = std::atoi(argv[3]);
-        return std::string(argv[2]) == "serve" ? serve(fd) : blast(fd);
+        const std::string mode = argv[2];
+        return mode == "serve" ? serve(fd) : mode == "other" ? serve_as_other(fd) : blast(fd);
     }
     signal(SIGPIPE, SIG_IGN);
     char directory[] = "/dev/shm/gda-test-XXXXXX";
@@ -417,6 +452,7 @@ int main(int argc, char** argv) {
         {"full_inbox_waits", full_inbox_waits},
         {"forked_child_is_refused", forked_child_is_refused},
         {"host_without_shared_memory", host_without_shared_memory},
+        {"several_users", several_users},
     };
     const int result = run(cases, argc, argv);
     const std::string path = getenv("GDA_SIM_DIRECTORY");

@@ -138,6 +138,7 @@ struct Memory {
         GDA_SET(mkc, mkc, lw, 1);
         GDA_SET(mkc, mkc, rr, remote);
         GDA_SET(mkc, mkc, rw, remote);
+        GDA_SET(mkc, mkc, a, remote);
         CHECK(c.send(nic));
         index = static_cast<uint32_t>(GDA_GET(create_mkey_out, c.out.data(), mkey_index));
         key = index << 8 | 0x5a;
@@ -155,13 +156,13 @@ struct Memory {
 
 struct Queue {  // a completion queue
     explicit Queue(Nic& n, uint32_t log_entries = 4, bool collapsed = false, bool ignore_overrun = false,
-                   uint8_t* at = nullptr, uint64_t registered = 0)
-        : nic(n), log(log_entries), cc(collapsed), memory(at ? 0 : (64u << log_entries) + 64) {
+                   uint8_t* at = nullptr, uint64_t registered = 0, uint32_t size_code = 0)
+        : nic(n), log(log_entries), stride(64u << size_code), cc(collapsed), memory(at ? 0 : (stride << log) + 64) {
         base = at ? at : memory.p;
-        std::memset(base, 0xff, size_t{64} << log);
-        record = base + (size_t{64} << log);
+        std::memset(base, 0xff, size_t{stride} << log);
+        record = base + (size_t{stride} << log);
         if (!registered) registered = reinterpret_cast<uint64_t>(base);
-        CHECK_EQ(nic.device.register_umem(registered, (64u << log) + 64, &umem), 0);
+        CHECK_EQ(nic.device.register_umem(registered, (stride << log) + 64, &umem), 0);
         Call c = CALL(create_cq, MLX5_CMD_OP_CREATE_CQ);
         uint8_t* in = c.in.data();
         uint8_t* cqc = in + GDA_BYTE_OFFSET(create_cq_in, cq_context);
@@ -173,7 +174,8 @@ struct Queue {  // a completion queue
         GDA_SET(cqc, cqc, uar_page, Nic::PAGE);
         GDA_SET(cqc, cqc, dbr_umem_valid, 1);
         GDA_SET(cqc, cqc, dbr_umem_id, umem);
-        GDA_SET(cqc, cqc, dbr_addr, uint64_t{64} << log);
+        GDA_SET(cqc, cqc, dbr_addr, uint64_t{stride} << log);
+        GDA_SET(cqc, cqc, cqe_sz, size_code);
         CHECK(c.send(nic));
         cqn = static_cast<uint32_t>(GDA_GET(create_cq_out, c.out.data(), cqn));
     }
@@ -183,7 +185,9 @@ struct Queue {  // a completion queue
         CHECK(c.send(nic));
         CHECK_EQ(nic.device.release_umem(umem), 0);
     }
-    const uint8_t* entry(uint32_t index) const { return base + 64 * (cc ? 0 : index & ((1u << log) - 1)); }
+    const uint8_t* entry(uint32_t index) const {
+        return base + stride * (cc ? 0 : index & ((1u << log) - 1)) + stride - 64;
+    }
     // The entry at the consumer index, or null. Owner bit and opcode, as every poller does it.
     const uint8_t* poll() {
         const uint8_t* e = entry(consumer);
@@ -221,7 +225,7 @@ struct Queue {  // a completion queue
         __atomic_store_n(reinterpret_cast<uint64_t*>(nic.page_memory->p + UAR_CQ_DOORBELL), word, __ATOMIC_RELEASE);
     }
     Nic& nic;
-    uint32_t log;
+    uint32_t log, stride;
     bool cc;
     Pages memory;
     uint8_t* base;
@@ -236,6 +240,8 @@ struct Options {
     bool receives = false, recordless = false, migrated = true;
     uint32_t retry = 7, rnr = 7, timeout = 14, mtu = 5, min_rnr = 1, log_message = 30, psn = 0x100, rwe = 1;
     uint32_t user_index = 0xabcde;
+    uint32_t transport = MLX5_QPC_ST_RC, rre = 1, rae = 1, log_requests = 2, log_replies = 2, q_key = 0x1234;
+    uint32_t rmpn = 0;        // not 0: receives come from this shared queue
     uint8_t* at = nullptr;    // rings and record in this memory
     uint64_t registered = 0;  // the address the NIC is told, if it differs: memory of a GPU
 };
@@ -256,13 +262,14 @@ struct Pair {  // a queue pair
         uint8_t* qpc = in + GDA_BYTE_OFFSET(create_qp_in, qpc);
         GDA_SET(create_qp_in, in, wq_umem_valid, 1);
         GDA_SET(create_qp_in, in, wq_umem_id, umem);
-        GDA_SET(qpc, qpc, st, MLX5_QPC_ST_RC);
+        GDA_SET(qpc, qpc, st, o.transport);
         GDA_SET(qpc, qpc, pm_state, o.migrated ? MLX5_QPC_PM_STATE_MIGRATED : MLX5_QPC_PM_STATE_ARMED);
         GDA_SET(qpc, qpc, pd, nic.pdn);
         GDA_SET(qpc, qpc, log_sq_size, o.log_sq);
         GDA_SET(qpc, qpc, log_rq_size, o.log_rq);
         GDA_SET(qpc, qpc, log_rq_stride, o.log_stride);
-        GDA_SET(qpc, qpc, rq_type, o.receives ? RQ_TYPE_REGULAR : RQ_TYPE_ZERO_SIZE);
+        GDA_SET(qpc, qpc, rq_type, o.receives ? RQ_TYPE_REGULAR : o.rmpn ? RQ_TYPE_SRQ : RQ_TYPE_ZERO_SIZE);
+        GDA_SET(qpc, qpc, srqn_rmpn_xrqn, o.rmpn);
         GDA_SET(qpc, qpc, uar_page, Nic::PAGE);
         GDA_SET(qpc, qpc, user_index, o.user_index);
         GDA_SET(qpc, qpc, cqn_snd, send_cq.cqn);
@@ -286,6 +293,9 @@ struct Pair {  // a queue pair
         GDA_SET(rst2init_qp_in, c.in.data(), qpn, qpn);
         GDA_SET(qpc, qpc, primary_address_path.vhca_port_num, 1);
         GDA_SET(qpc, qpc, rwe, options.rwe);
+        GDA_SET(qpc, qpc, rre, options.rre);
+        GDA_SET(qpc, qpc, rae, options.rae);
+        GDA_SET(qpc, qpc, q_key, options.q_key);
         c.send(nic);
         return c.status();
     }
@@ -298,6 +308,7 @@ struct Pair {  // a queue pair
         GDA_SET(qpc, qpc, remote_qpn, remote_qpn);
         GDA_SET(qpc, qpc, next_rcv_psn, options.psn);
         GDA_SET(qpc, qpc, min_rnr_nak, options.min_rnr);
+        GDA_SET(qpc, qpc, log_rra_max, options.log_replies);
         GDA_SET(qpc, qpc, primary_address_path.src_addr_index, 1);
         std::memcpy(qpc + GDA_BYTE_OFFSET(qpc, primary_address_path.rgid_rip), gid, 16);
         c.send(nic);
@@ -309,6 +320,7 @@ struct Pair {  // a queue pair
         GDA_SET(rtr2rts_qp_in, c.in.data(), qpn, qpn);
         GDA_SET(qpc, qpc, retry_count, options.retry);
         GDA_SET(qpc, qpc, rnr_retry, options.rnr);
+        GDA_SET(qpc, qpc, log_sra_max, options.log_requests);
         GDA_SET(qpc, qpc, next_send_psn, options.psn);
         GDA_SET(qpc, qpc, primary_address_path.ack_timeout, options.timeout);
         c.send(nic);
@@ -443,46 +455,6 @@ struct World {
     Memory src, dst;
 };
 
-inline uint32_t opcode_of(const uint8_t* e) { return e ? static_cast<uint32_t>(GDA_GET(cqe64, e, opcode)) : 99; }
-inline uint32_t index_of(const uint8_t* e) { return e ? static_cast<uint32_t>(GDA_GET(cqe64, e, wqe_counter)) : 99999; }
-inline uint32_t syndrome_of(const uint8_t* e) { return e ? static_cast<uint32_t>(GDA_GET(err_cqe, e, syndrome)) : 99; }
-inline uint32_t vendor_of(const uint8_t* e) {
-    return e ? static_cast<uint32_t>(GDA_GET(err_cqe, e, vendor_error_syndrome)) : 999;
-}
-
-// The next completion is this error, the queue pair is in ERR, and the report says `words`.
-inline void expect_error(World& w, uint32_t syndrome, uint32_t vendor, const char* words, uint32_t index = 0) {
-    const uint8_t* e = w.a_cq.wait();
-    CHECK_EQ(opcode_of(e), MLX5_CQE_REQ_ERR);
-    CHECK_EQ(syndrome_of(e), syndrome);
-    if (vendor) CHECK_EQ(vendor_of(e), vendor);
-    CHECK_EQ(index_of(e), index);
-    CHECK_EQ(w.a.state(), MLX5_QPC_STATE_ERR);
-    if (!w.nic.said(words)) {
-        std::printf("  the report does not say: %s\n", words);
-        w.nic.print_report();
-        CHECK(false);
-    }
-}
-
-typedef std::map<std::string, std::function<void()>> Cases;
-
-// main() of a test program: `list`, or names of cases to run (none: all).
-inline int run(const Cases& cases, int argc, char** argv) {
-    setvbuf(stdout, nullptr, _IOLBF, 0);
-    if (argc > 1 && std::string(argv[1]) == "list") {
-        for (const auto& c : cases) std::printf("%s\n", c.first.c_str());
-        return 0;
-    }
-    for (const auto& c : cases) {
-        bool wanted = argc == 1;
-        for (int i = 1; i < argc; ++i) wanted = wanted || c.first == argv[i];
-        if (!wanted) continue;
-        const int before = failures;
-        c.second();
-        std::printf("%s %s\n", failures == before ? "ok" : "FAILED", c.first.c_str());
-    }
-    return failures ? 1 : 0;
-}
-
 }  // namespace rig
+
+#include "tests/sim/engine_expect.h"

@@ -201,8 +201,23 @@ def test_check(run: Run, compiled: Callable[[str], Path], preload: list[str], ch
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    "check",
+    ["shared_receives", "limit_event", "transitions", "limits", "exhaustion", "port_events", "counter_files",
+     "dma_buffers"],
+)
+def test_services(run: Run, compiled: Callable[[str], Path], check: str) -> None:
+    done = run(compiled("uverbs_services.c"), check)
+    assert done.returncode == 0, done.stderr
+
+
 def test_devx_queue_pair(run: Run, compiled: Callable[[str], Path]) -> None:
     done = run(compiled("uverbs_devx.cc"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_device_pd_and_mr_are_imported(run: Run, compiled: Callable[[str], Path]) -> None:
+    done = run(compiled("uverbs_imports.c"))
     assert done.returncode == 0, done.stderr
 
 
@@ -249,10 +264,11 @@ def _locked(tree: Path) -> bool:
 
 
 def test_a_program_without_verbs_is_not_disturbed(run: Run) -> None:
-    before = set(Path("/dev/shm").glob("gda-s*"))
+    before = set(Path("/dev/shm").glob("gda-sysfs-*"))
     done = run("sh", "-c", "echo one; ls / > /dev/null && cat /etc/hostname > /dev/null; exit 7")
     assert (done.returncode, done.stdout, done.stderr) == (7, "one\n", "")
-    assert set(Path("/dev/shm").glob("gda-s*")) <= before
+    new = set(Path("/dev/shm").glob("gda-sysfs-*")) - before
+    assert all(_locked(tree) for tree in new if (tree / "lock").exists())  # of programs that run at the same time
 
 
 # ---- attach, and the command ----

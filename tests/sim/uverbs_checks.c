@@ -154,7 +154,15 @@ static void regions(void) {
     EXPECT(mr && mr->lkey == mr->rkey);
     EXPECT(ibv_dealloc_pd(pd) == EBUSY);
     const uint32_t first_key = mr->lkey;
-    EXPECT(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory, page, 0) == 0 && mr->lkey != first_key);
+    // The key stays unless the new range has more pages.
+    EXPECT(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE) == 0);
+    EXPECT(mr->lkey == first_key && mr->rkey == first_key);
+    struct ibv_pd* second = ibv_alloc_pd(context);
+    EXPECT(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, second, NULL, 0, 0) == 0 && mr->lkey == first_key);
+    EXPECT(ibv_dealloc_pd(second) == EBUSY);
+    EXPECT(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, pd, NULL, 0, 0) == 0 && ibv_dealloc_pd(second) == 0);
+    EXPECT(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory, page, 0) == 0 && mr->lkey == first_key);
+    EXPECT(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory, 4 * page, 0) == 0 && mr->lkey != first_key);
     EXPECT(ibv_dereg_mr(mr) == 0);
     mr = ibv_reg_mr_iova(pd, memory, page, 0, IBV_ACCESS_LOCAL_WRITE);
     EXPECT(mr);

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // A queue pair made of firmware commands through unmodified libmlx5 (DEVX), connected to itself, that writes eight
-// bytes by a WQE laid out by hand; and the ways in which the driver refuses. Run by test_uverbs.py under the preload
-// library. Exit status 0: as expected.
+// bytes by a WQE laid out by hand; its events by DEVX channels; and the ways in which the driver refuses. Run by
+// test_uverbs.py under the preload library. Exit status 0: as expected.
 #include <dlfcn.h>
 #include <errno.h>
 #include <gda/formats/command.h>
 #include <gda/formats/cqe.h>
 #include <gda/formats/doorbell.h>
+#include <gda/formats/event.h>
 #include <gda/formats/wqe.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #define EXPECT(condition)                                                                                           \
     do {                                                                                                            \
@@ -278,6 +283,108 @@ void check_verbs_query_by_command(const Setup& s) {
     EXPECT(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
 }
 
+// Memory by file descriptor; a memfd plays a dma-buf. The address is a place in it.
+void check_umem_of_a_file(const Setup& s) {
+    const int fd = memfd_create("buffer", MFD_CLOEXEC);
+    EXPECT(fd >= 0 && ftruncate(fd, 16384) == 0);
+    mlx5dv_devx_umem_in in = {};
+    in.addr = reinterpret_cast<void*>(4096);
+    in.size = 8192;
+    in.access = IBV_ACCESS_LOCAL_WRITE;
+    in.pgsz_bitmap = 4096;
+    in.comp_mask = MLX5DV_UMEM_MASK_DMABUF;
+    in.dmabuf_fd = fd;
+    mlx5dv_devx_umem* umem = mlx5dv_devx_umem_reg_ex(s.context, &in);
+    EXPECT(umem && umem->umem_id != s.umem->umem_id);
+    EXPECT(mlx5dv_devx_umem_dereg(umem) == 0);
+    in.size = 16384;  // past its end
+    errno = 0;
+    EXPECT(!mlx5dv_devx_umem_reg_ex(s.context, &in) && errno == EINVAL);
+    close(fd);
+    errno = 0;
+    EXPECT(!mlx5dv_devx_umem_reg_ex(s.context, &in) && errno == EBADF);
+}
+
+void arm(const Setup& s, uint32_t cqn, uint32_t consumer_index) {
+    uint8_t record[record_bytes] = {}, doorbell[8] = {};
+    GDA_SET(cq_doorbell_record, record, armed_index, consumer_index);
+    __atomic_store_n(reinterpret_cast<uint32_t*>(s.slab + cq_record + 4), gda::load32(record + 4), __ATOMIC_RELEASE);
+    GDA_SET(cq_doorbell, doorbell, consumer_index, consumer_index);
+    GDA_SET(cq_doorbell, doorbell, cqn, cqn);
+    uint64_t value;
+    memcpy(&value, doorbell, sizeof value);
+    auto* page = static_cast<uint8_t*>(s.uar->base_addr);
+    __atomic_store_n(reinterpret_cast<uint64_t*>(page + UAR_CQ_DOORBELL), value, __ATOMIC_RELEASE);
+}
+
+bool readable(int fd, int wait_ms) {
+    pollfd wanted = {fd, POLLIN, 0};
+    return poll(&wanted, 1, wait_ms) == 1;
+}
+
+// Three subscriptions to one completion queue: with the event queue entry, without, and by eventfd.
+void check_event_channels(const Setup& s, mlx5dv_devx_obj* cq, mlx5dv_devx_obj* qp, uint32_t cqn, uint32_t qpn) {
+    const auto with_data = static_cast<mlx5dv_devx_create_event_channel_flags>(0);
+    mlx5dv_devx_event_channel* full = mlx5dv_devx_create_event_channel(s.context, with_data);
+    mlx5dv_devx_event_channel* bare =
+        mlx5dv_devx_create_event_channel(s.context, MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA);
+    const int counter = eventfd(0, EFD_CLOEXEC);
+    EXPECT(full && bare && counter >= 0);
+    uint16_t completion = MLX5_EVENT_TYPE_COMP, of_queue_pairs = MLX5_EVENT_TYPE_COMM_EST, unknown = 0x7f;
+    EXPECT(mlx5dv_devx_subscribe_devx_event(full, cq, sizeof completion, &completion, 0x1234567890abcdef) == 0);
+    EXPECT(mlx5dv_devx_subscribe_devx_event(bare, cq, sizeof completion, &completion, 77) == 0);
+    EXPECT(mlx5dv_devx_subscribe_devx_event_fd(full, counter, cq, completion) == 0);
+    EXPECT(mlx5dv_devx_subscribe_devx_event(full, qp, sizeof of_queue_pairs, &of_queue_pairs, 0) == 0);
+    EXPECT(mlx5dv_devx_subscribe_devx_event(full, qp, sizeof completion, &completion, 0) == EINVAL);
+    EXPECT(mlx5dv_devx_subscribe_devx_event(full, cq, sizeof unknown, &unknown, 0) == EINVAL);
+    EXPECT(mlx5dv_devx_subscribe_devx_event(full, nullptr, sizeof completion, &completion, 0) == EINVAL);
+
+    // The header ends in an array without a length: the entry lies behind its eight bytes.
+    alignas(8) uint8_t record[sizeof(mlx5dv_devx_async_event_hdr) + GDA_BYTES_OF(eqe)] = {};
+    auto* head = reinterpret_cast<mlx5dv_devx_async_event_hdr*>(record);
+    const uint8_t* entry = record + sizeof *head;
+    for (uint16_t i = 40; i < 43; ++i) {
+        arm(s, cqn, i);
+        write_eight(s, qpn, i);
+        EXPECT(readable(full->fd, 5000));
+        EXPECT(mlx5dv_devx_get_event(full, head, sizeof record) == sizeof record);
+        EXPECT(head->cookie == 0x1234567890abcdef);
+        EXPECT(GDA_GET(eqe, entry, event_type) == MLX5_EVENT_TYPE_COMP);
+        const uint8_t* data = entry + GDA_BYTE_OFFSET(eqe, event_data);
+        EXPECT(GDA_GET(comp_event, data, cq_number) == cqn);
+    }
+    write_eight(s, qpn, 43);
+    EXPECT(!readable(full->fd, 20));  // not armed
+    EXPECT(mlx5dv_devx_get_event(bare, head, sizeof record) == sizeof *head && head->cookie == 77);
+    EXPECT(!readable(bare->fd, 0));  // what was not read in between is told once
+    uint64_t events = 0;
+    EXPECT(read(counter, &events, sizeof events) == sizeof events && events == 3);
+    mlx5dv_devx_destroy_event_channel(full);
+    arm(s, cqn, 44);
+    write_eight(s, qpn, 44);  // one channel is gone, the other hears of it
+    EXPECT(readable(bare->fd, 5000));
+    mlx5dv_devx_destroy_event_channel(bare);
+    close(counter);
+}
+
+void check_asynchronous_command(const Setup& s, mlx5dv_devx_obj* qp, uint32_t qpn) {
+    mlx5dv_devx_cmd_comp* channel = mlx5dv_devx_create_cmd_comp(s.context);
+    EXPECT(channel);
+    COMMAND(query_qp, MLX5_CMD_OP_QUERY_QP);
+    GDA_SET(query_qp_in, in, qpn, qpn);
+    EXPECT(mlx5dv_devx_obj_query_async(qp, in, sizeof in, sizeof out, 0xfeedface12345678, channel) == 0);
+    alignas(8) uint8_t record[sizeof(mlx5dv_devx_async_cmd_hdr) + sizeof out] = {};
+    auto* head = reinterpret_cast<mlx5dv_devx_async_cmd_hdr*>(record);
+    EXPECT(readable(channel->fd, 5000));
+    EXPECT(mlx5dv_devx_get_async_cmd_comp(channel, head, sizeof record) == 0);
+    EXPECT(head->wr_id == 0xfeedface12345678);
+    EXPECT(GDA_GET(query_qp_out, record + sizeof *head, qpc.remote_qpn) == qpn);
+    GDA_SET(query_qp_in, in, qpn, qpn + 1);  // of another object
+    EXPECT(mlx5dv_devx_obj_query_async(qp, in, sizeof in, sizeof out, 1, channel) == EINVAL);
+    EXPECT(!readable(channel->fd, 0));
+    mlx5dv_devx_destroy_cmd_comp(channel);
+}
+
 }  // namespace
 
 int main() {
@@ -295,6 +402,9 @@ int main() {
     }
     check_refusals(s, cq, qp, cqn, qpn);
     check_verbs_query_by_command(s);
+    check_event_channels(s, cq, qp, cqn, qpn);
+    check_asynchronous_command(s, qp, qpn);
+    check_umem_of_a_file(s);
     EXPECT(mlx5dv_devx_obj_destroy(qp) == 0 && mlx5dv_devx_obj_destroy(cq) == 0);
     EXPECT(mlx5dv_devx_umem_dereg(s.umem) == 0 && ibv_dereg_mr(s.mr) == 0);
     mlx5dv_devx_free_uar(s.uar);

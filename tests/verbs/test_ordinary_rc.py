@@ -83,9 +83,7 @@ def pair(context, pd):
     connect(a, b, gid)
     connect(b, a, gid)
     source, target = np.arange(65536, dtype=np.uint8), np.zeros(65536, np.uint8)
-    mrs = [
-        _verbs.ibv_reg_mr(pd, x.__array_interface__["data"][0], x.nbytes, RIGHTS) for x in (source, target)
-    ]
+    mrs = [_verbs.ibv_reg_mr(pd, x.__array_interface__["data"][0], x.nbytes, RIGHTS) for x in (source, target)]
     yield Pair(a, b, source, target, *mrs)
     for thing in (a, b, *cqs, channel, *mrs):
         thing.close()
@@ -106,9 +104,16 @@ def test_query_follows_modify(pair):
 @pytest.mark.parametrize("bytes", [1, 8, 4096, 4097, 65536])
 def test_write_arrives(pair, software, bytes):
     _verbs.ibv_post_send(
-        pair.a, opcode=_verbs.IBV_WR_RDMA_WRITE, sg_list=pair.piece(bytes), wr_id=99,
-        send_flags=_verbs.IBV_SEND_SIGNALED, remote_addr=pair.target_mr.addr, rkey=pair.target_mr.rkey,
-    )  # fmt: skip
+        pair.a,
+        _verbs.SendWR(
+            opcode=_verbs.IBV_WR_RDMA_WRITE,
+            sg_list=pair.piece(bytes),
+            wr_id=99,
+            send_flags=_verbs.IBV_SEND_SIGNALED,
+            remote_addr=pair.target_mr.addr,
+            rkey=pair.target_mr.rkey,
+        ),
+    )
     (wc,) = poll(pair.a.send_cq, software)
     assert (wc.wr_id, wc.status, wc.qp_num) == (99, _verbs.IBV_WC_SUCCESS, pair.a.qp_num)
     assert wc.opcode == _verbs.IBV_WC_RDMA_WRITE
@@ -119,21 +124,31 @@ def test_write_arrives(pair, software, bytes):
 def test_inline_and_gathered_writes(pair, software):
     small = np.full(24, 0x5A, np.uint8)
     _verbs.ibv_post_send(
-        pair.a, opcode=_verbs.IBV_WR_RDMA_WRITE, sg_list=[(small.__array_interface__["data"][0], 24, 0)],
-        send_flags=_verbs.IBV_SEND_SIGNALED | _verbs.IBV_SEND_INLINE,
-        remote_addr=pair.target_mr.addr + 100, rkey=pair.target_mr.rkey,
-    )  # fmt: skip
+        pair.a,
+        _verbs.SendWR(
+            opcode=_verbs.IBV_WR_RDMA_WRITE,
+            sg_list=[(small.__array_interface__["data"][0], 24, 0)],
+            send_flags=_verbs.IBV_SEND_SIGNALED | _verbs.IBV_SEND_INLINE,
+            remote_addr=pair.target_mr.addr + 100,
+            rkey=pair.target_mr.rkey,
+        ),
+    )
     small[:] = 0  # inline: the bytes were taken when it was posted
     assert poll(pair.a.send_cq, software)[0].status == _verbs.IBV_WC_SUCCESS
     assert (pair.target[100:124] == 0x5A).all() and pair.target[99] == 0 and pair.target[124] == 0
 
 
 def test_send_meets_receive(pair, software):
-    _verbs.ibv_post_recv(pair.b, sg_list=[(pair.target_mr.addr, 4096, pair.target_mr.lkey)], wr_id=5)
+    _verbs.ibv_post_recv(pair.b, _verbs.RecvWR(sg_list=[(pair.target_mr.addr, 4096, pair.target_mr.lkey)], wr_id=5))
     _verbs.ibv_post_send(
-        pair.a, opcode=_verbs.IBV_WR_SEND_WITH_IMM, sg_list=pair.piece(1000), send_flags=_verbs.IBV_SEND_SIGNALED,
-        imm_data=0x01020304,
-    )  # fmt: skip
+        pair.a,
+        _verbs.SendWR(
+            opcode=_verbs.IBV_WR_SEND_WITH_IMM,
+            sg_list=pair.piece(1000),
+            send_flags=_verbs.IBV_SEND_SIGNALED,
+            imm_data=0x01020304,
+        ),
+    )
     (sent,) = poll(pair.a.send_cq, software)
     (received,) = poll(pair.b.recv_cq, software)
     assert sent.status == received.status == _verbs.IBV_WC_SUCCESS
@@ -146,9 +161,15 @@ def test_completion_channel(pair, software):
     channel = pair.a.send_cq.channel
     _verbs.ibv_req_notify_cq(pair.a.send_cq)
     _verbs.ibv_post_send(
-        pair.a, opcode=_verbs.IBV_WR_RDMA_WRITE, sg_list=pair.piece(64), send_flags=_verbs.IBV_SEND_SIGNALED,
-        remote_addr=pair.target_mr.addr, rkey=pair.target_mr.rkey,
-    )  # fmt: skip
+        pair.a,
+        _verbs.SendWR(
+            opcode=_verbs.IBV_WR_RDMA_WRITE,
+            sg_list=pair.piece(64),
+            send_flags=_verbs.IBV_SEND_SIGNALED,
+            remote_addr=pair.target_mr.addr,
+            rkey=pair.target_mr.rkey,
+        ),
+    )
     readable, _, _ = select.select([channel.fd], [], [], 10)
     assert readable, software.report()
     assert _verbs.ibv_get_cq_event(channel) is pair.a.send_cq
@@ -159,9 +180,16 @@ def test_completion_channel(pair, software):
 def test_wrong_rkey_is_a_remote_access_error_then_flushes(pair, software):
     for wr_id in (1, 2):
         _verbs.ibv_post_send(
-            pair.a, opcode=_verbs.IBV_WR_RDMA_WRITE, sg_list=pair.piece(64), wr_id=wr_id,
-            send_flags=_verbs.IBV_SEND_SIGNALED, remote_addr=pair.target_mr.addr, rkey=pair.target_mr.rkey ^ 0x5500,
-        )  # fmt: skip
+            pair.a,
+            _verbs.SendWR(
+                opcode=_verbs.IBV_WR_RDMA_WRITE,
+                sg_list=pair.piece(64),
+                wr_id=wr_id,
+                send_flags=_verbs.IBV_SEND_SIGNALED,
+                remote_addr=pair.target_mr.addr,
+                rkey=pair.target_mr.rkey ^ 0x5500,
+            ),
+        )
     first, second = poll(pair.a.send_cq, software, 2)
     assert (first.wr_id, first.status) == (1, _verbs.IBV_WC_REM_ACCESS_ERR)
     assert (second.wr_id, second.status) == (2, _verbs.IBV_WC_WR_FLUSH_ERR)
@@ -174,9 +202,15 @@ def test_full_send_queue_is_refused_with_advice(pair):
     with pytest.raises(VerbsError, match=r"ibv_post_send\(qp_num=0x[0-9a-f]+, opcode=0, wr_id=\d+, num_sge=1\)") as e:
         for wr_id in range(100000):
             _verbs.ibv_post_send(
-                pair.a, opcode=_verbs.IBV_WR_RDMA_WRITE, sg_list=pair.piece(8), wr_id=wr_id,
-                remote_addr=pair.target_mr.addr, rkey=pair.target_mr.rkey,
-            )  # fmt: skip
+                pair.a,
+                _verbs.SendWR(
+                    opcode=_verbs.IBV_WR_RDMA_WRITE,
+                    sg_list=pair.piece(8),
+                    wr_id=wr_id,
+                    remote_addr=pair.target_mr.addr,
+                    rkey=pair.target_mr.rkey,
+                ),
+            )
     assert e.value.errno == errno.ENOMEM and "poll completions" in e.value.advice
 
 

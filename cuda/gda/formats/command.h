@@ -18,15 +18,22 @@ enum cmd_opcode {
     MLX5_CMD_OP_CREATE_CQ = 0x400,
     MLX5_CMD_OP_DESTROY_CQ = 0x401,
     MLX5_CMD_OP_QUERY_CQ = 0x402,
+    MLX5_CMD_OP_MODIFY_CQ = 0x403,
     MLX5_CMD_OP_CREATE_QP = 0x500,
     MLX5_CMD_OP_DESTROY_QP = 0x501,
     MLX5_CMD_OP_RST2INIT_QP = 0x502,
     MLX5_CMD_OP_INIT2RTR_QP = 0x503,
     MLX5_CMD_OP_RTR2RTS_QP = 0x504,
+    MLX5_CMD_OP_RTS2RTS_QP = 0x505,
     MLX5_CMD_OP_2ERR_QP = 0x507,
     MLX5_CMD_OP_2RST_QP = 0x50a,
     MLX5_CMD_OP_QUERY_QP = 0x50b,
+    MLX5_CMD_OP_INIT2INIT_QP = 0x50e,
     MLX5_CMD_OP_QUERY_ROCE_ADDRESS = 0x760,
+    MLX5_CMD_OP_CREATE_RMP = 0x90c,  // a shared receive queue: "receive memory pool"
+    MLX5_CMD_OP_MODIFY_RMP = 0x90d,
+    MLX5_CMD_OP_DESTROY_RMP = 0x90e,
+    MLX5_CMD_OP_QUERY_RMP = 0x90f,
 };
 
 enum cmd_status {
@@ -109,13 +116,46 @@ enum qp_opt_param {
     MLX5_QP_OPTPAR_RAE = 0x4,
     MLX5_QP_OPTPAR_RWE = 0x8,
     MLX5_QP_OPTPAR_PKEY_INDEX = 0x10,
+    MLX5_QP_OPTPAR_Q_KEY = 0x20,
     MLX5_QP_OPTPAR_RNR_TIMEOUT = 0x40,
+    MLX5_QP_OPTPAR_SRA_MAX = 0x100,
+    MLX5_QP_OPTPAR_RRA_MAX = 0x200,
+    MLX5_QP_OPTPAR_COUNTER_SET_ID = 0x2000000,
 };
 
 enum mkc_access_mode {
     MKC_ACCESS_MODE_PA = 0x0,   // the whole address space of the process
     MKC_ACCESS_MODE_MTT = 0x1,  // one contiguous range of registered memory
     MKC_ACCESS_MODE_KLM = 0x2,  // a list of other keys
+};
+
+// atomic_caps.atomic_operations.
+enum atomic_operation {
+    MLX5_ATOMIC_OPS_CMP_SWAP = 0x1,
+    MLX5_ATOMIC_OPS_FETCH_ADD = 0x2,
+    MLX5_ATOMIC_OPS_EXTENDED_CMP_SWAP = 0x4,  // masked, of several sizes
+    MLX5_ATOMIC_OPS_EXTENDED_FETCH_ADD = 0x8,
+};
+
+enum wq_type {
+    MLX5_WQ_TYPE_LINKED_LIST = 0x0,  // each WQE names the next one: shared receive queues
+    MLX5_WQ_TYPE_CYCLIC = 0x1,
+};
+
+enum rmpc_state {
+    MLX5_RMPC_STATE_RDY = 0x1,
+    MLX5_RMPC_STATE_ERR = 0x3,
+};
+
+// MODIFY_CQ with op_mod 0: which fields of the context it changes. With op_mod 1 (resize): a new ring.
+enum modify_cq_field {
+    MLX5_CQ_MODIFY_PERIOD = 0x1,
+    MLX5_CQ_MODIFY_COUNT = 0x2,
+    MLX5_CQ_MODIFY_OVERRUN = 0x4,
+};
+enum modify_cq_op_mod {
+    MODIFY_CQ_FIELDS = 0x0,
+    MLX5_CQ_OPMOD_RESIZE = 0x1,
 };
 
 struct cmd_hca_cap_bits {
@@ -493,6 +533,54 @@ struct cqc_bits {
     u8 dbr_addr[0x40];  // a byte offset when dbr_umem_valid
 };
 
+// A work queue by itself, here of a shared receive queue.
+struct wq_bits {
+    u8 wq_type[0x4];  // enum wq_type
+    u8 wq_signature[0x1];
+    u8 end_padding_mode[0x2];
+    u8 cd_slave[0x1];
+    u8 reserved_at_8[0x18];
+    u8 hds_skip_first_sge[0x1];
+    u8 log2_hds_buf_size[0x3];
+    u8 reserved_at_24[0x7];
+    u8 page_offset[0x5];
+    u8 lwm[0x10];  // limit: an event when fewer WQEs than this are left; 0: not armed
+    u8 reserved_at_40[0x8];
+    u8 pd[0x18];
+    u8 reserved_at_60[0x8];
+    u8 uar_page[0x18];
+    u8 dbr_addr[0x40];  // a byte offset when dbr_umem_valid
+    u8 hw_counter[0x20];
+    u8 sw_counter[0x20];
+    u8 reserved_at_100[0xc];
+    u8 log_wq_stride[0x4];  // bytes of a WQE = 1 << this
+    u8 reserved_at_110[0x3];
+    u8 log_wq_pg_sz[0x5];
+    u8 reserved_at_118[0x3];
+    u8 log_wq_sz[0x5];  // in WQEs
+    u8 dbr_umem_valid[0x1];
+    u8 wq_umem_valid[0x1];
+    u8 reserved_at_122[0x1e];
+    u8 dbr_umem_id[0x20];
+    u8 wq_umem_id[0x20];
+    u8 wq_umem_offset[0x40];
+    u8 reserved_at_1c0[0x440];
+};
+
+struct rmpc_bits {
+    u8 reserved_at_0[0x8];
+    u8 state[0x4];  // enum rmpc_state
+    u8 reserved_at_c[0x14];
+    u8 basic_cyclic_rcv_wqe[0x1];
+    u8 reserved_at_21[0x15f];
+    struct wq_bits wq;
+};
+
+struct rmp_bitmask_bits {
+    u8 reserved_at_0[0x3f];
+    u8 lwm[0x1];
+};
+
 struct mkc_bits {
     u8 reserved_at_0[0x1];
     u8 free[0x1];
@@ -791,6 +879,146 @@ struct query_qp_out_bits {
     u8 ece[0x20];
     struct qpc_bits qpc;
     u8 reserved_at_800[0x80];
+};
+
+struct init2init_qp_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 uid[0x10];
+    u8 reserved_at_20[0x10];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0x8];
+    u8 qpn[0x18];
+    u8 reserved_at_60[0x20];
+    u8 opt_param_mask[0x20];
+    u8 ece[0x20];
+    struct qpc_bits qpc;
+    u8 reserved_at_800[0x80];
+};
+
+struct init2init_qp_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x20];
+    u8 ece[0x20];
+};
+
+struct rts2rts_qp_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 uid[0x10];
+    u8 reserved_at_20[0x10];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0x8];
+    u8 qpn[0x18];
+    u8 reserved_at_60[0x20];
+    u8 opt_param_mask[0x20];
+    u8 ece[0x20];
+    struct qpc_bits qpc;
+    u8 reserved_at_800[0x80];
+};
+
+struct rts2rts_qp_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x20];
+    u8 ece[0x20];
+};
+
+struct modify_cq_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 uid[0x10];
+    u8 reserved_at_20[0x10];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0x8];
+    u8 cqn[0x18];
+    u8 modify_field_select_resize_field_select[0x20];  // enum modify_cq_field
+    struct cqc_bits cq_context;
+    u8 cq_umem_offset[0x40];
+    u8 cq_umem_id[0x20];
+    u8 cq_umem_valid[0x1];
+    u8 reserved_at_2e1[0x59f];
+};
+
+struct modify_cq_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x40];
+};
+
+struct create_rmp_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 uid[0x10];
+    u8 reserved_at_20[0x10];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0xc0];
+    struct rmpc_bits ctx;
+};
+
+struct create_rmp_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x8];
+    u8 rmpn[0x18];
+    u8 reserved_at_60[0x20];
+};
+
+// With bitmask.lwm: arms the limit event.
+struct modify_rmp_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 uid[0x10];
+    u8 reserved_at_20[0x10];
+    u8 op_mod[0x10];
+    u8 rmp_state[0x4];
+    u8 reserved_at_44[0x4];
+    u8 rmpn[0x18];
+    u8 reserved_at_60[0x20];
+    struct rmp_bitmask_bits bitmask;
+    u8 reserved_at_c0[0x40];
+    struct rmpc_bits ctx;
+};
+
+struct modify_rmp_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x40];
+};
+
+struct destroy_rmp_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 uid[0x10];
+    u8 reserved_at_20[0x10];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0x8];
+    u8 rmpn[0x18];
+    u8 reserved_at_60[0x20];
+};
+
+struct destroy_rmp_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x40];
+};
+
+struct query_rmp_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 reserved_at_10[0x20];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0x8];
+    u8 rmpn[0x18];
+    u8 reserved_at_60[0x20];
+};
+
+struct query_rmp_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0xc0];
+    struct rmpc_bits rmp_context;
 };
 
 struct query_roce_address_in_bits {

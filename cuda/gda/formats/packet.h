@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // RoCE v2 transport headers, as the software NIC puts them on its links.
-// Source: InfiniBand Architecture Specification, volume 1, "Transport Layer" (BTH, RETH, AETH, ImmDt).
+// Source: InfiniBand Architecture Specification, volume 1, "Transport Layer" (BTH, RETH, AETH, ImmDt, AtomicETH,
+// AtomicAckETH, DETH); for GRH also annex A17 (RoCE v2).
 #pragma once
 
 #include <gda/formats/bits.h>
@@ -21,7 +22,42 @@ enum bth_opcode {
     RC_RDMA_WRITE_LAST_WITH_IMMEDIATE = 0x09,
     RC_RDMA_WRITE_ONLY = 0x0a,
     RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE = 0x0b,
+    RC_RDMA_READ_REQUEST = 0x0c,
+    RC_RDMA_READ_RESPONSE_FIRST = 0x0d,
+    RC_RDMA_READ_RESPONSE_MIDDLE = 0x0e,
+    RC_RDMA_READ_RESPONSE_LAST = 0x0f,
+    RC_RDMA_READ_RESPONSE_ONLY = 0x10,
     RC_ACKNOWLEDGE = 0x11,
+    RC_ATOMIC_ACKNOWLEDGE = 0x12,
+    RC_COMPARE_SWAP = 0x13,
+    RC_FETCH_ADD = 0x14,
+    UC_SEND_FIRST = 0x20,
+    UC_SEND_MIDDLE = 0x21,
+    UC_SEND_LAST = 0x22,
+    UC_SEND_LAST_WITH_IMMEDIATE = 0x23,
+    UC_SEND_ONLY = 0x24,
+    UC_SEND_ONLY_WITH_IMMEDIATE = 0x25,
+    UC_RDMA_WRITE_FIRST = 0x26,
+    UC_RDMA_WRITE_MIDDLE = 0x27,
+    UC_RDMA_WRITE_LAST = 0x28,
+    UC_RDMA_WRITE_LAST_WITH_IMMEDIATE = 0x29,
+    UC_RDMA_WRITE_ONLY = 0x2a,
+    UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE = 0x2b,
+    UD_SEND_ONLY = 0x64,
+    UD_SEND_ONLY_WITH_IMMEDIATE = 0x65,
+};
+
+// The three high bits of a BTH opcode. Opcodes from 0xc0 on are for manufacturers; two of them carry masked atomics
+// here, for which the specification has none.
+enum bth_transport {
+    BTH_RC = 0x0,
+    BTH_UC = 0x1,
+    BTH_UD = 0x3,
+    BTH_MANUFACTURER = 0x6,
+};
+enum bth_manufacturer_opcode {
+    OWN_MASKED_COMPARE_SWAP = 0xd3,
+    OWN_MASKED_FETCH_ADD = 0xd4,
 };
 
 struct bth_bits {
@@ -38,10 +74,67 @@ struct bth_bits {
     u8 psn[0x18];
 };
 
+// The same, with the opcode in its two parts.
+struct bth_parts_bits {
+    u8 transport[0x3];  // enum bth_transport
+    u8 operation[0x5];  // enum bth_opcode of RC: the same in all transports
+    u8 reserved_at_8[0x58];
+};
+
 struct reth_bits {
     u8 va[0x40];
     u8 rkey[0x20];
     u8 dma_length[0x20];
+};
+
+struct atomiceth_bits {
+    u8 va[0x40];
+    u8 rkey[0x20];
+    u8 swap_add[0x40];
+    u8 compare[0x40];
+};
+
+// Ours: follows the AtomicETH of a masked atomic. For fetch-add swap_mask is the field boundary.
+struct atomic_mask_bits {
+    u8 swap_mask[0x40];
+    u8 compare_mask[0x40];
+    u8 bytes[0x20];  // 4 or 8
+};
+
+struct atomicacketh_bits {
+    u8 original[0x40];
+};
+
+struct deth_bits {
+    u8 qkey[0x20];
+    u8 reserved_at_20[0x8];
+    u8 src_qp[0x18];
+};
+
+// What precedes the payload of a received datagram: an IPv6 header, or 20 bytes of nothing and an IPv4 header.
+struct grh_bits {
+    u8 ip_version[0x4];
+    u8 tclass[0x8];
+    u8 flow_label[0x14];
+    u8 payload_length[0x10];
+    u8 next_header[0x8];
+    u8 hop_limit[0x8];
+    u8 sgid[0x10][0x8];
+    u8 dgid[0x10][0x8];
+};
+struct grh_ipv4_bits {
+    u8 reserved_at_0[0xa0];
+    u8 version[0x4];
+    u8 ihl[0x4];
+    u8 tos[0x8];
+    u8 total_length[0x10];
+    u8 identification[0x10];
+    u8 flags_fragment[0x10];
+    u8 ttl[0x8];
+    u8 protocol[0x8];
+    u8 checksum[0x10];
+    u8 source[0x20];
+    u8 destination[0x20];
 };
 
 struct immdt_bits {

@@ -16,6 +16,7 @@ enum status_code {
     GDA_OUT_OF_BOUNDS = 4,     // offset + bytes pass the end of a memory region
     GDA_NOT_CONNECTED = 5,     // the queue pair is not ready to send
     GDA_BAD_HANDLE = 6,        // null, or made for another version of the library
+    GDA_NO_RECEIVE_QUEUE = 7,  // a receive on a queue pair that was made without a receive queue
 };
 
 // The word is the first dword << 32 | the second, so that `code` is its low byte.

@@ -92,9 +92,66 @@ enum wqe_keys {
     LKEY_END_OF_LIST = 0x100,  // ends the scatter list of a receive WQE
 };
 
+// How wide a masked atomic is: opmod of its control segment.
+enum wqe_atomic_opmod {
+    ATOMIC_OPMOD_EXTENDED_4_BYTES = 0x8,
+    ATOMIC_OPMOD_EXTENDED_8_BYTES = 0x9,
+};
+
+// Compare-swap, fetch-add, and the first half of a masked compare-swap of 8 bytes.
 struct wqe_atomic_seg_bits {
     u8 swap_add[0x40];
     u8 compare[0x40];
+};
+
+// The second half: bits of the target that are replaced, bits that are compared.
+struct wqe_atomic_mask_seg_bits {
+    u8 swap_mask[0x40];
+    u8 compare_mask[0x40];
+};
+
+// A masked compare-swap of 4 bytes is one segment.
+struct wqe_atomic32_swap_seg_bits {
+    u8 swap[0x20];
+    u8 compare[0x20];
+    u8 swap_mask[0x20];
+    u8 compare_mask[0x20];
+};
+
+// Masked fetch-add: a bit in field_boundary lets no carry out of it.
+struct wqe_atomic64_add_seg_bits {
+    u8 add[0x40];
+    u8 field_boundary[0x40];
+};
+struct wqe_atomic32_add_seg_bits {
+    u8 add[0x20];
+    u8 field_boundary[0x20];
+    u8 reserved_at_40[0x40];
+};
+
+// Address vector of a datagram: follows the control segment.
+struct wqe_av_seg_bits {
+    u8 qkey[0x20];
+    u8 reserved_at_20[0x20];
+    u8 extended[0x1];  // 48 bytes, as here, and not the short form of 16
+    u8 reserved_at_41[0x7];
+    u8 dqp_dct[0x18];
+    u8 stat_rate[0x4];
+    u8 sl[0x4];
+    u8 fl[0x1];
+    u8 mlid[0x7];
+    u8 rlid_udp_sport[0x10];  // UDP source port of RoCE v2
+    u8 reserved_at_80[0x20];
+    u8 rmac_47_16[0x20];
+    u8 rmac_15_0[0x10];
+    u8 tclass[0x8];
+    u8 hop_limit[0x8];
+    u8 reserved_at_e0[0x1];
+    u8 grh[0x1];
+    u8 reserved_at_e2[0x2];
+    u8 src_addr_index[0x8];  // own GID
+    u8 flow_label[0x14];
+    u8 rgid[0x10][0x8];
 };
 
 // Links the entries of a shared receive queue.

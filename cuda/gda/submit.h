@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one way from a request to the NIC: checks, a slot, the request in it (post.h), publication (ring.h). Called by
+// put.h, atomic.h and message.h, for every operation alike.
+//
+// Thread scope: every thread that calls posts its own request. Threads of one warp that call together on one queue
+// submit together and pay for one doorbell. A queue made with one owner (GDA_QP_OWNED) may be used by one thread only.
+#pragma once
+
+#include <gda/post.h>
+
+namespace gda {
+
+// Above this the length would not fit the 31 bits of a data segment.
+static constexpr uint64_t LARGEST_MESSAGE_BYTES = static_cast<uint64_t>(1) << 30;
+
+GDA_DEVICE uint64_t largest_message(const queue_view& q) {
+    uint64_t most = q.max_message_bytes;
+    return most == 0 || most > LARGEST_MESSAGE_BYTES ? LARGEST_MESSAGE_BYTES : most;
+}
+
+// An operation's last message completes with a CQE. So does one in each quarter of the ring: a ring full of requests
+// that nobody would ever hear of could not be freed.
+GDA_DEVICE bool is_signaled(const queue_view& q, uint64_t index, bool last) {
+    uint64_t quarter = q.depth < 4 ? 1 : q.depth / 4;
+    return last || (index & (quarter - 1)) == quarter - 1;
+}
+
+template <class Request>
+GDA_DEVICE gda_ticket submit_owned(gda_qp* qp, const queue_view& q, const Request& request, bool last) {
+    claim c = reserve(qp, q, 1);
+    if (c.status != 0) return GDA_TICKET_FAILED | c.status;
+    store_request(q, c.base, request, is_signaled(q, c.base, last));
+    publish_owned(qp, q, c);
+    return c.base + 1;
+}
+
+// One lane reserves and publishes for all lanes that are here with the same queue; each writes its own request. Lanes
+// that found no room this time come again.
+template <class Request>
+GDA_DEVICE gda_ticket submit_shared(gda_qp* qp, const queue_view& q, const Request& request, bool last) {
+    for (;;) {
+        target::group g = target::converged_group(qp);
+        claim c = refused(0);
+        if (g.rank == 0) c = reserve(qp, q, g.size);
+        gda_status status = target::broadcast(g, c.status);
+        if (status != 0) return GDA_TICKET_FAILED | status;
+        c.base = target::broadcast(g, c.base);
+        c.count = target::broadcast(g, c.count);
+        bool mine = g.rank < c.count;
+        uint64_t index = c.base + g.rank;
+        if (mine) store_request(q, index, request, is_signaled(q, index, last));
+        target::sync(g);  // all lanes' WQEs are written before the leader publishes them
+        if (g.rank == 0) publish_shared(qp, q, c);
+        target::sync(g);  // stay together: the next request finds the same group
+        if (mine) return index + 1;
+    }
+}
+
+// Posts one request; `last`: its completion is the operation's. The ticket, or the refusal in it.
+template <class Request>
+GDA_DEVICE gda_ticket submit(gda_qp* qp, const queue_view& q, const Request& request, bool last = true) {
+    return q.owned ? submit_owned(qp, q, request, last) : submit_shared(qp, q, request, last);
+}
+
+// Zero, or why this queue cannot be used.
+GDA_DEVICE gda_status check_queue(const gda_qp* qp) {
+    if (qp == nullptr) return make_status(prm::GDA_BAD_HANDLE, 0, 0);
+    if (target::load_constant(&qp->version) != GDA_HANDLE_VERSION) return make_status(prm::GDA_BAD_HANDLE, 0, 0);
+    if ((target::load_constant(&qp->flags) & GDA_QP_CONNECTED) == 0) {
+        return make_status(prm::GDA_NOT_CONNECTED, target::load_constant(&qp->qpn), 0);
+    }
+    return 0;
+}
+
+GDA_DEVICE bool within(const gda_mr& region, uint64_t offset, uint64_t bytes) {
+    return offset <= region.bytes && bytes <= region.bytes - offset;
+}
+
+GDA_DEVICE gda_ticket out_of_bounds(const queue_view& q) {
+    return GDA_TICKET_FAILED | make_status(prm::GDA_OUT_OF_BOUNDS, q.qpn, 0);
+}
+
+}  // namespace gda

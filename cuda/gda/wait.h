@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The three ways to learn of a completion by ticket: test, wait, flush. Called by kernels; document: docs/one_put.md,
+// step 11.
+#pragma once
+
+#include <gda/submit.h>
+
+namespace gda {
+
+GDA_DEVICE bool is_done(const gda_qp* qp, const queue_view& q, gda_ticket ticket) {
+    return (q.owned ? target::load_owned(&qp->done) : target::load_shared_acquire(&qp->done)) >= ticket;
+}
+
+GDA_DEVICE gda_status outcome(const gda_qp* qp, const queue_view& q, gda_ticket ticket) {
+    if (is_done(qp, q, ticket)) return GDA_OK;
+    gda_status error = q.owned ? target::load_owned(&qp->error) : target::load_shared_acquire(&qp->error);
+    if (error == 0) return make_status(prm::GDA_TIMEOUT, q.qpn, ticket - 1);
+    // Between the two reads another thread may have taken in both the completion and a later error.
+    return is_done(qp, q, ticket) ? static_cast<gda_status>(GDA_OK) : error;
+}
+
+GDA_DEVICE gda_status refusal(const gda_qp* qp, gda_ticket ticket) {
+    gda_status status = ticket & ~GDA_TICKET_FAILED;
+    // The ticket had no room for the whole status of an earlier completion; the queue still has it.
+    if (gda_code(status) == prm::GDA_COMPLETION_ERROR) return target::load_shared(&qp->error);
+    return status;
+}
+
+}  // namespace gda
+
+// GDA_OK: complete. GDA_TIMEOUT (the bare code): not yet. Anything else: why it failed or was refused. Never waits.
+GDA_API gda_status gda_test(gda_qp* qp, gda_ticket ticket) {
+    if (gda_failed(ticket)) return gda::refusal(qp, ticket);
+    gda_status status = gda::check_queue(qp);
+    if (status != 0) return status;
+    gda::queue_view q = gda::view(qp);
+    status = gda::outcome(qp, q, ticket);
+    if (gda_code(status) != GDA_TIMEOUT) return status;
+    gda::poll(qp, q);
+    status = gda::outcome(qp, q, ticket);
+    return gda_code(status) == GDA_TIMEOUT ? static_cast<gda_status>(GDA_TIMEOUT) : status;
+}
+
+// Waits at most `deadline_ns` nanoseconds: GDA_OK, the queue's first error, or GDA_TIMEOUT with queue and request in
+// the word. A ticket that was complete before the queue failed is still GDA_OK.
+GDA_API gda_status gda_wait(gda_qp* qp, gda_ticket ticket, uint64_t deadline_ns) {
+    if (gda_failed(ticket)) return gda::refusal(qp, ticket);
+    gda_status status = gda::check_queue(qp);
+    if (status != 0) return status;
+    gda::queue_view q = gda::view(qp);
+    uint64_t give_up_at = 0;
+    for (;;) {
+        gda::poll(qp, q);
+        status = gda::outcome(qp, q, ticket);
+        if (gda_code(status) != GDA_TIMEOUT) return status;
+        if (give_up_at == 0) {
+            give_up_at = gda::moment_after(deadline_ns);
+        } else if (gda::target::clock_ns() >= give_up_at) {
+            return status;
+        }
+        gda::target::idle();
+    }
+}
+
+// Waits for everything that was posted to the queue before the call, by any thread.
+GDA_API gda_status gda_flush(gda_qp* qp, uint64_t deadline_ns) {
+    gda_status status = gda::check_queue(qp);
+    if (status != 0) return status;
+    gda::queue_view q = gda::view(qp);
+    return gda_wait(qp, gda::load_word(q, &qp->reserved), deadline_ns);
+}

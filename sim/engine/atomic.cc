@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// See atomic.h.
+
+#include "sim/engine/atomic.h"
+
+#include <cstring>
+
+#include "sim/link/guard.h"
+
+namespace sim {
+
+namespace {
+
+// Adds, but no carry leaves a bit that `boundary` names.
+uint64_t add_in_fields(uint64_t a, uint64_t b, uint64_t boundary) {
+    // Below each boundary bit the sum cannot overflow into it unseen: add without the boundary bits, then put them in.
+    const uint64_t rest = (a & ~boundary) + (b & ~boundary);
+    return rest ^ ((a ^ b) & boundary);
+}
+
+}  // namespace
+
+bool apply(const AtomicOperation& o, uint64_t was, uint64_t* value) {
+    if (!o.compares) {
+        *value = add_in_fields(was, o.swap_add, o.swap_mask);
+        return true;
+    }
+    if ((was ^ o.compare) & o.compare_mask) return false;
+    *value = (was & ~o.swap_mask) | (o.swap_add & o.swap_mask);
+    return true;
+}
+
+bool execute(DeviceState& s, const AtomicOperation& o, const Span& target, uint64_t* was, const char* whose) {
+    uint64_t before = 0, after = 0;
+    if (target.gpu) {
+        if (copy(s, {reinterpret_cast<uint8_t*>(&before), o.bytes, nullptr}, 0, target, whose) != Copied::yes) {
+            return false;
+        }
+        *was = before;
+        if (!apply(o, before, &after)) return true;
+        return copy(s, target, 0, {reinterpret_cast<uint8_t*>(&after), o.bytes, nullptr}, whose) == Copied::yes;
+    }
+    bool there = guarded_load(target.address, o.bytes, &before);
+    for (bool done = false; there && !done;) {
+        if (!apply(o, before, &after)) break;
+        there = guarded_replace(target.address, o.bytes, &before, after, &done);
+    }
+    *was = before;
+    if (!there) {
+        s.report.count(Counter::copy_faults);
+        s.report.say(std::string(whose) +
+                     text(": the target of an atomic at %p is registered but no longer mapped (or not accessible)",
+                          static_cast<void*>(target.address)));
+    }
+    return there;
+}
+
+}  // namespace sim

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The responder's side of reads and atomics. See responder.h.
+// Source: InfiniBand Architecture Specification, volume 1, "RDMA READ", "Atomic Operations".
+
+#include <gda/formats/packet.h>
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "sim/engine/atomic.h"
+#include "sim/engine/reply.h"
+#include "sim/engine/responder.h"
+#include "sim/engine/vendor.h"
+
+namespace sim {
+
+using namespace gda::prm;
+
+namespace {
+
+// The reply goes out in a later look at the queue pair, so that no answer arrives inside the call that asked for it.
+bool take_read(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn, uint32_t* packets) {
+    const uint8_t* reth = packet.header + GDA_BYTES_OF(bth);
+    Reply reply;
+    reply.kind = Reply::Kind::read;
+    reply.psn = psn;
+    reply.address = GDA_GET(reth, reth, va);
+    reply.key = static_cast<uint32_t>(GDA_GET(reth, reth, rkey));
+    reply.bytes = GDA_GET(reth, reth, dma_length);
+    Span span = {};
+    std::string why;
+    const bool allowed = qp->remote_read_allowed;
+    if (!allowed) why = "this queue pair does not allow remote reads (rre)";
+    if (!allowed ||
+        (reply.bytes && !resolve(s, reply.key, reply.address, reply.bytes, qp->pd, Access::remote_read, &span, &why))) {
+        refuse(s, qp, psn, AETH_NAK_REMOTE_ACCESS, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
+               "RDMA read: " + why);
+        return false;
+    }
+    const uint64_t mtu = qp->link->mtu_bytes();
+    *packets = static_cast<uint32_t>(std::max<uint64_t>(1, (reply.bytes + mtu - 1) / mtu));
+    queue_reply(s, qp, reply);
+    s.report.count(Counter::read_requests);
+    return true;
+}
+
+AtomicOperation operation_of(const Packet& packet, uint32_t operation, bool masked) {
+    const uint8_t* at = packet.header + GDA_BYTES_OF(bth);
+    AtomicOperation o;
+    o.compares = operation == RC_COMPARE_SWAP;
+    o.swap_add = GDA_GET(atomiceth, at, swap_add);
+    o.compare = GDA_GET(atomiceth, at, compare);
+    o.swap_mask = o.compare_mask = o.compares ? ~uint64_t{0} : 0;
+    if (masked) {
+        at += GDA_BYTES_OF(atomiceth);
+        o.swap_mask = GDA_GET(atomic_mask, at, swap_mask);
+        o.compare_mask = GDA_GET(atomic_mask, at, compare_mask);
+        o.bytes = GDA_GET(atomic_mask, at, bytes) == 4 ? 4 : 8;
+    }
+    return o;
+}
+
+bool take_atomic(DeviceState& s, Qp* qp, const Packet& packet, uint32_t operation, bool masked, uint32_t psn) {
+    const uint8_t* at = packet.header + GDA_BYTES_OF(bth);
+    const AtomicOperation o = operation_of(packet, operation, masked);
+    const uint64_t address = GDA_GET(atomiceth, at, va);
+    const uint32_t key = static_cast<uint32_t>(GDA_GET(atomiceth, at, rkey));
+    if (address % o.bytes) {
+        refuse(
+            s, qp, psn, AETH_NAK_INVALID_REQUEST, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
+            text("an atomic of %u bytes at 0x%" PRIx64 ", which is not a multiple of %u", o.bytes, address, o.bytes));
+        return false;
+    }
+    Span span = {};
+    std::string why;
+    const bool allowed = qp->remote_atomic_allowed;
+    if (!allowed) why = "this queue pair does not allow remote atomics (rae)";
+    if (!allowed || !resolve(s, key, address, o.bytes, qp->pd, Access::remote_atomic, &span, &why)) {
+        refuse(s, qp, psn, AETH_NAK_REMOTE_ACCESS, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
+               "atomic: " + why);
+        return false;
+    }
+    Reply reply;
+    reply.kind = Reply::Kind::atomic;
+    reply.psn = psn;
+    if (!execute(s, o, span, &reply.value, qp->name)) {
+        refuse(s, qp, psn, AETH_NAK_REMOTE_OPERATIONAL, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_RECEIVE_ABORTED,
+               "the target of an atomic cannot be reached");
+        return false;
+    }
+    qp->atomic_results[qp->atomics_done++ % ATOMIC_RESULTS] = {psn, reply.value};
+    queue_reply(s, qp, reply);
+    s.report.count(Counter::atomic_requests);
+    return true;
+}
+
+}  // namespace
+
+// One packet, and a reply that takes as many sequence numbers as it has packets.
+void take_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
+    const bool masked = GDA_GET(bth_parts, packet.header, transport) != BTH_RC;
+    if (qp->fetch_replies >= qp->most_replies) {
+        return refuse(
+            s, qp, psn, AETH_NAK_INVALID_REQUEST, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
+            text("more than %u reads and atomics are outstanding (log_rra_max of this queue pair)", qp->most_replies));
+    }
+    const uint32_t operation = static_cast<uint32_t>(GDA_GET(bth_parts, packet.header, operation));
+    uint32_t packets = 1;
+    const bool read = operation == RC_RDMA_READ_REQUEST;
+    if (!(read ? take_read(s, qp, packet, psn, &packets) : take_atomic(s, qp, packet, operation, masked, psn))) return;
+    qp->expected_psn = psn_add(psn, packets);
+    qp->gap_told = false;
+    qp->msn = psn_add(qp->msn, 1);
+    ++s.done;
+}
+
+// Reading again does no harm; executing an atomic again would.
+void repeat_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
+    if (qp->fetch_replies >= qp->most_replies) return;
+    uint32_t packets;
+    if (GDA_GET(bth_parts, packet.header, operation) == RC_RDMA_READ_REQUEST) {
+        take_read(s, qp, packet, psn, &packets);
+        return;
+    }
+    for (uint32_t i = 0; i < std::min<uint32_t>(qp->atomics_done, ATOMIC_RESULTS); ++i) {
+        const AtomicResult& result = qp->atomic_results[i];
+        if (result.psn != psn) continue;
+        Reply reply;
+        reply.kind = Reply::Kind::atomic;
+        reply.psn = psn;
+        reply.value = result.value;
+        return queue_reply(s, qp, reply);
+    }
+}
+
+}  // namespace sim

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// See reply.h. Source: InfiniBand Architecture Specification, volume 1, "Transport Layer", "RDMA READ Response",
+// "Atomic Acknowledge".
+
+#include "sim/engine/reply.h"
+
+#include <gda/formats/packet.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "sim/engine/memory.h"
+
+namespace sim {
+
+using namespace gda::prm;
+
+namespace {
+
+const uint64_t BYTES_PER_TURN = uint64_t{4} << 20;  // of read data per queue pair and round
+
+void begin(const Qp* qp, uint8_t opcode, uint32_t psn, Packet* packet) {
+    std::memcpy(packet->source, qp->local_gid, 16);
+    std::memcpy(packet->destination, qp->remote_gid, 16);
+    uint8_t* h = packet->header;
+    std::memset(h, 0, sizeof packet->header);
+    GDA_SET(bth, h, opcode, opcode);
+    GDA_SET(bth, h, pkey, 0xffff);
+    GDA_SET(bth, h, dest_qp, qp->remote_qpn);
+    GDA_SET(bth, h, psn, psn);
+    packet->header_bytes = GDA_BYTES_OF(bth);
+}
+
+void add_aeth(const Qp* qp, uint8_t syndrome, Packet* packet) {
+    uint8_t* at = packet->header + packet->header_bytes;
+    GDA_SET(aeth, at, syndrome, syndrome);
+    GDA_SET(aeth, at, msn, qp->msn);
+    packet->header_bytes += GDA_BYTES_OF(aeth);
+}
+
+bool deliver(DeviceState& s, Qp* qp, const Packet& packet) {
+    if (!qp->link->send(packet)) {
+        s.report.count(Counter::link_full);
+        return false;
+    }
+    s.report.count(Counter::packets_sent);
+    s.report.count(Counter::bytes_sent, packet.payload_bytes);
+    return true;
+}
+
+bool send_acknowledge(DeviceState& s, Qp* qp, uint8_t syndrome, uint32_t psn) {
+    Packet packet;
+    begin(qp, RC_ACKNOWLEDGE, psn, &packet);
+    add_aeth(qp, syndrome, &packet);
+    return deliver(s, qp, packet);
+}
+
+bool send_atomic(DeviceState& s, Qp* qp, const Reply& reply) {
+    Packet packet;
+    begin(qp, RC_ATOMIC_ACKNOWLEDGE, reply.psn, &packet);
+    add_aeth(qp, AETH_ACK, &packet);
+    GDA_SET(atomicacketh, packet.header + packet.header_bytes, original, reply.value);
+    packet.header_bytes += GDA_BYTES_OF(atomicacketh);
+    return deliver(s, qp, packet);
+}
+
+// The read cannot be finished: the peer is refused and the queue pair ends.
+void give_up(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome syndrome, const std::string& why) {
+    s.report.say(std::string(qp->name) + ": refused a request of the peer: RDMA read: " + why);
+    s.report.count(Counter::naks_sent);
+    Reply refusal;
+    refusal.syndrome = static_cast<uint8_t>(syndrome);
+    refusal.psn = psn;
+    qp->replies.assign(1, refusal);
+    qp->fetch_replies = 0;
+    qp->failing = true;
+    const bool access = syndrome == AETH_NAK_REMOTE_ACCESS;
+    s.pending.push_back({false, qp->number, access ? AsyncEvent::qp_access_error : AsyncEvent::qp_request_error});
+}
+
+// The next packet of the read at the front. False: not now.
+bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
+    const Reply reply = qp->replies.front();
+    const uint64_t bytes = std::min<uint64_t>(reply.bytes, qp->link->mtu_bytes());
+    Packet packet;
+    iovec payload = {nullptr, bytes};
+    Span span = {};
+    std::string why;
+    // Again for every packet: the key may have been destroyed since the last one.
+    if (bytes && !resolve(s, reply.key, reply.address, reply.bytes, qp->pd, Access::remote_read, &span, &why)) {
+        give_up(s, qp, reply.psn, AETH_NAK_REMOTE_ACCESS, why);
+        return true;
+    }
+    span.bytes = bytes;
+    payload.iov_base = span.address;
+    if (span.gpu && qp->link != s.loopback.get()) payload.iov_base = bring_to_host(s, span, 0, qp->name);
+    const bool last = bytes == reply.bytes;
+    const uint8_t opcode = !reply.begun ? (last ? RC_RDMA_READ_RESPONSE_ONLY : RC_RDMA_READ_RESPONSE_FIRST)
+                                        : (last ? RC_RDMA_READ_RESPONSE_LAST : RC_RDMA_READ_RESPONSE_MIDDLE);
+    begin(qp, opcode, reply.psn, &packet);
+    if (!reply.begun || last) add_aeth(qp, AETH_ACK, &packet);
+    packet.payload = &payload;
+    packet.payload_count = bytes ? 1 : 0;
+    packet.payload_bytes = bytes;
+    packet.unreadable = bytes && !payload.iov_base;
+    if (!packet.unreadable && !deliver(s, qp, packet)) return false;
+    *turn -= std::min(*turn, bytes);
+    ++s.done;
+    // Loopback hands it over at once, also to this very queue pair, which may have ended with it.
+    if (qp->replies.empty() || qp->state == MLX5_QPC_STATE_ERR) return false;
+    if (packet.unreadable) {
+        give_up(s, qp, reply.psn, AETH_NAK_REMOTE_OPERATIONAL, "its memory cannot be read");
+        return true;
+    }
+    Reply& front = qp->replies.front();
+    front.begun = true;
+    front.psn = psn_add(reply.psn, 1);
+    front.address += bytes;
+    front.bytes -= bytes;
+    if (!last) return true;
+    qp->replies.pop_front();
+    --qp->fetch_replies;
+    return true;
+}
+
+}  // namespace
+
+void send_answer(DeviceState& s, Qp* qp, uint8_t syndrome, uint32_t psn) {
+    if (!qp->reliable()) return;
+    if (qp->replies.empty() && send_acknowledge(s, qp, syndrome, psn)) return;
+    Reply reply;
+    reply.syndrome = syndrome;
+    reply.psn = psn;
+    // A later acknowledgement also speaks for the one before it.
+    const bool replaces = !qp->replies.empty() && qp->replies.back().kind == Reply::Kind::acknowledge &&
+                          qp->replies.back().syndrome == AETH_ACK;
+    if (replaces) {
+        qp->replies.back() = reply;
+    } else {
+        qp->replies.push_back(reply);
+    }
+    s.look_at(qp);
+}
+
+void queue_reply(DeviceState& s, Qp* qp, const Reply& reply) {
+    qp->replies.push_back(reply);
+    ++qp->fetch_replies;
+    s.look_at(qp);
+}
+
+void serve_replies(DeviceState& s, Qp* qp) {
+    uint64_t turn = BYTES_PER_TURN;
+    while (!qp->replies.empty() && turn) {
+        const Reply reply = qp->replies.front();
+        if (reply.kind == Reply::Kind::read) {
+            if (!send_read(s, qp, &turn)) return;
+            continue;
+        }
+        const bool atomic = reply.kind == Reply::Kind::atomic;
+        if (!(atomic ? send_atomic(s, qp, reply) : send_acknowledge(s, qp, reply.syndrome, reply.psn))) return;
+        ++s.done;
+        if (qp->replies.empty() || qp->state == MLX5_QPC_STATE_ERR) return;
+        qp->replies.pop_front();
+        if (atomic) --qp->fetch_replies;
+    }
+}
+
+}  // namespace sim

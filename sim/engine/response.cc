@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requester's third part: read data and results of atomics arrive. See requester.h and retry.h.
+// Source: InfiniBand Architecture Specification, volume 1, "Transport Layer", "Requester: RDMA READ responses".
+
+#include <gda/formats/packet.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "sim/engine/requester.h"
+#include "sim/engine/retry.h"
+#include "sim/engine/vendor.h"
+#include "sim/engine/wqe.h"
+
+namespace sim {
+
+using namespace gda::prm;
+
+namespace {
+
+// Writes `part` at `offset` of the WQE's pieces. False: a fault, which the message then carries.
+bool scatter(DeviceState& s, Qp* qp, const ParsedWqe& wqe, Message* m, uint64_t offset, const Span& part,
+             const Packet& packet) {
+    uint64_t taken = 0;
+    for (size_t i = 0; i < wqe.pieces && taken < part.bytes; ++i) {
+        const Span& piece = wqe.piece[i];
+        if (offset >= piece.bytes) {
+            offset -= piece.bytes;
+            continue;
+        }
+        const uint64_t bytes = std::min(part.bytes - taken, piece.bytes - offset);
+        const Copied copied = copy(s, piece, offset, {part.address + taken, bytes, part.gpu}, qp->name);
+        if (copied == Copied::no_source) {
+            packet.unreadable = true;  // the peer's memory: it says so itself
+            return false;
+        }
+        if (copied == Copied::no_destination) {
+            m->syndrome = MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+            m->vendor = VENDOR_LOCAL_UNMAPPED;
+            return false;
+        }
+        taken += bytes;
+        offset = 0;
+    }
+    return true;
+}
+
+// What came back goes to where the WQE says. The WQE is read again: it stays in its ring until it is completed.
+bool place_response(DeviceState& s, Qp* qp, Message* m, const Packet& packet, bool atomic) {
+    ParsedWqe wqe;
+    parse_wqe(s, qp, m->index, &wqe);
+    if (!wqe.syndrome && (wqe.bytes != m->bytes || wqe.opcode != m->opcode)) {
+        s.report.say(std::string(qp->name) + text(": WQE %u was overwritten before its response came", m->index));
+        wqe.syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+        wqe.vendor = VENDOR_STALE_WQE;
+    }
+    if (wqe.syndrome) {
+        m->syndrome = wqe.syndrome;
+        m->vendor = wqe.vendor;
+        return false;
+    }
+    uint64_t offset = m->arrived * qp->link->mtu_bytes();
+    if (atomic) {  // in the byte order of the host, unlike the operands
+        const uint8_t* at = packet.header + GDA_BYTES_OF(bth) + GDA_BYTES_OF(aeth);
+        uint64_t value = GDA_GET(atomicacketh, at, original);
+        return scatter(s, qp, wqe, m, 0, {reinterpret_cast<uint8_t*>(&value), wqe.atomic.bytes, nullptr}, packet);
+    }
+    if (packet.payload_bytes != std::min<uint64_t>(qp->link->mtu_bytes(), m->bytes - offset)) {
+        s.report.say(std::string(qp->name) + text(": WQE %u: a response of %zu bytes, which is not what was asked for",
+                                                  m->index, packet.payload_bytes));
+        m->syndrome = MLX5_CQE_SYNDROME_BAD_RESP_ERR;
+        m->vendor = VENDOR_BAD_RESPONSE;
+        return false;
+    }
+    for (size_t i = 0; i < packet.payload_count; ++i) {
+        if (!scatter(s, qp, wqe, m, offset, payload_span(s, packet.payload[i]), packet)) return false;
+        offset += packet.payload[i].iov_len;
+    }
+    return true;
+}
+
+}  // namespace
+
+bool is_response(uint32_t operation) {
+    return (operation >= RC_RDMA_READ_RESPONSE_FIRST && operation <= RC_RDMA_READ_RESPONSE_ONLY) ||
+           operation == RC_ATOMIC_ACKNOWLEDGE;
+}
+
+Message* oldest_fetch(Qp* qp) {
+    if (!qp->fetches) return nullptr;
+    for (Message& m : qp->sent) {
+        if (m.fetches && m.arrived < m.packets) return &m;
+    }
+    return nullptr;
+}
+
+void responded(DeviceState& s, Qp* qp, const Packet& packet) {
+    Message* m = oldest_fetch(qp);
+    if (qp->state != MLX5_QPC_STATE_RTS || !m || m->syndrome) return;
+    const uint32_t psn = static_cast<uint32_t>(GDA_GET(bth, packet.header, psn));
+    const uint32_t operation = static_cast<uint32_t>(GDA_GET(bth_parts, packet.header, operation));
+    const int32_t ahead = psn_difference(psn, psn_add(m->first_psn, m->arrived));
+    if (ahead < 0) return;  // taken before
+    if (ahead > 0) {        // one before it was lost
+        return ask_again(s, qp, psn_add(m->first_psn, m->arrived));
+    }
+    const bool atomic = operation == RC_ATOMIC_ACKNOWLEDGE;
+    if (atomic != is_atomic(m->opcode)) return;
+    if (!place_response(s, qp, m, packet, atomic)) {
+        // What is before it was answered with it; then its own fault is told.
+        if (m->syndrome) advance(s, qp, psn_add(psn, 0xffffff));
+        return;
+    }
+    if (++m->arrived == m->packets) --qp->fetches;
+    ++s.done;
+    advance(s, qp, psn);
+}
+
+}  // namespace sim

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""operation_cases.py with kernels on the CPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from .operation_cases import *  # noqa: F403
+
+
+@pytest.fixture(scope="module")
+def target() -> str:
+    return "host"
+
+
+@pytest.fixture
+def placement() -> str:
+    return "host"
