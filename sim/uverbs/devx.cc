@@ -108,13 +108,33 @@ bool run_firmware(const Bytes& in, std::vector<uint8_t>* answer) {
     return nic && run_command(nic, in.data, in.bytes, answer->data(), answer->size());
 }
 
+// The driver, not the program, says that the umems named in a command are valid, as mlx5_ib does: many programs leave
+// these bits alone (UCX does). A number of 0 names none.
+void mark_umems(std::vector<uint8_t>* in) {
+    uint8_t* p = in->data();
+    const size_t bytes = in->size();
+    const uint64_t opcode = GDA_GET(destroy_qp_in, p, opcode);
+    if (opcode == MLX5_CMD_OP_CREATE_CQ && bytes >= GDA_BYTES_OF(create_cq_in)) {
+        if (GDA_GET(create_cq_in, p, cq_umem_id)) GDA_SET(create_cq_in, p, cq_umem_valid, 1);
+        if (GDA_GET(create_cq_in, p, cq_context.dbr_umem_id)) GDA_SET(create_cq_in, p, cq_context.dbr_umem_valid, 1);
+    } else if (opcode == MLX5_CMD_OP_CREATE_QP && bytes >= GDA_BYTES_OF(create_qp_in)) {
+        if (GDA_GET(create_qp_in, p, wq_umem_id)) GDA_SET(create_qp_in, p, wq_umem_valid, 1);
+        if (GDA_GET(create_qp_in, p, qpc.dbr_umem_id)) GDA_SET(create_qp_in, p, qpc.dbr_umem_valid, 1);
+    } else if (opcode == MLX5_CMD_OP_CREATE_MKEY && bytes >= GDA_BYTES_OF(create_mkey_in)) {
+        if (GDA_GET(create_mkey_in, p, mkey_umem_id)) GDA_SET(create_mkey_in, p, mkey_umem_valid, 1);
+    }
+}
+
 // Runs the command between two attributes. 0, EREMOTEIO with the answer in place, or an errno before the firmware.
 int run(Request& request, uint16_t in_id, uint16_t out_id, std::vector<uint8_t>* answer) {
     const Bytes in = request.in(in_id);
     const Room out = request.out(out_id);
     if (in.bytes < header_bytes || out.bytes < GDA_BYTES_OF(destroy_qp_out)) return EINVAL;
     answer->assign(out.bytes, 0);
-    const bool ok = run_firmware(in, answer);
+    const auto* bytes = static_cast<const uint8_t*>(in.data);
+    std::vector<uint8_t> marked(bytes, bytes + in.bytes);
+    mark_umems(&marked);
+    const bool ok = run_firmware({marked.data(), marked.size()}, answer);
     put(out, answer->data(), answer->size());
     return ok ? 0 : EREMOTEIO;
 }

@@ -10,6 +10,7 @@ import fnmatch
 import gzip
 import re
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,12 @@ MODULES = [
     "test_mlx5_cq",
 ]
 NOT_SHIPPED = {"test_srq"}  # by rdma-core 44; later versions have it
+
+
+def python_version() -> tuple[int, ...]:
+    """Of Debian's Python, which has pyverbs."""
+    script = "import sys; print(*sys.version_info[:2])"
+    return tuple(int(n) for n in subprocess.run([PYTHON, "-c", script], capture_output=True, text=True).stdout.split())
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,18 @@ def test_module(sources: Path, pyverbs: None, host: dict[str, str], tmp_path: Pa
         assert module in NOT_SHIPPED, f"{sources} has no {module}.py"
         pytest.skip(f"not run: this rdma-core ships no {module}")
     command = [str(PYTHON), str(sources / "run_tests.py"), "-v", "-k", f"tests.{module}."]
-    done = runner.run(command, {**host, "PYTHONDONTWRITEBYTECODE": "1"}, tmp_path)
+    # Later versions ask iproute2 for the devices' network names, by netlink, which the software NIC does not answer:
+    # what that program says on a machine whose kernel has no RDMA device.
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "rdma").write_text("#!/bin/sh\necho '[]'\n")
+    (tools / "rdma").chmod(0o755)
+    path = f"{tools}:{host['PATH']}"
+    done = runner.run(command, {**host, "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}, tmp_path)
+    passed = re.search(r"^OK( \(|$)", done.output, re.MULTILINE)
+    if passed and (done.status != 0 or "Exception ignored" in done.output) and python_version() >= (3, 13):
+        # unittest said OK; what follows is pyverbs taking its objects down in no order on this Python.
+        pytest.xfail("pyverbs of rdma-core 56 uses WeakSet._pending_removals, which Python 3.13 has not")
     assert done.status == 0, str(done)
     seen = results(done.output)
     counted = re.search(r"^Ran (\d+) tests?", done.output, re.MULTILINE)
@@ -114,7 +132,8 @@ def test_module(sources: Path, pyverbs: None, host: dict[str, str], tmp_path: Pa
     skipped = {name: message for name, (how, message) in seen.items() if how == "skipped"}
     unexpected = {n: m for n, m in skipped.items() if not any(rule.allows(n, m) for rule in allowed)}
     assert not unexpected, "skipped without a reason in skips.txt"
-    assert module != "test_mlx5_devx" or not skipped, "the firmware's own test must run"
+    traffic = [how for name, (how, _) in seen.items() if name.endswith("test_devx_rc_qp_send_imm_traffic")]
+    assert module != "test_mlx5_devx" or traffic == ["ok"], "the firmware's own test must run"
     mine = [r for r in allowed if r.test.startswith(f"{module}.") and not r.reason.startswith("machine:")]
     unused = [rule for rule in mine if not any(rule.allows(n, m) for n, m in skipped.items())]
     assert not unused, "lines of skips.txt that nothing needs any more"

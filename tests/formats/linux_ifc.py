@@ -86,7 +86,7 @@ class Kernel:
 
 
 def enum_values(*names: str) -> dict[str, int]:
-    """Constants in the enums of linux/mlx5/NAME: numbers, number << number, and those that count on."""
+    """Constants in the enums of linux/mlx5/NAME: numbers, number << number, BIT(number), and those that count on."""
     text = _COMMENT.sub("", "".join((directory() / "linux/mlx5" / name).read_text() for name in names))
     found: dict[str, int] = {}
     for body in re.findall(r"\benum(?: \w+)? \{([^{}]*)\}", text):
@@ -94,6 +94,7 @@ def enum_values(*names: str) -> dict[str, int]:
         for item in body.split(","):
             name, equals, value = (part.strip() for part in item.partition("="))
             if equals:
+                value = re.sub(r"^BIT\((\d+)\)$", r"1 << \1", value)
                 match = re.fullmatch(r"(0[xX][0-9a-fA-F]+|\d+)\s*(?:<<\s*(0[xX][0-9a-fA-F]+|\d+))?", value)
                 following = int(match[1], 0) << int(match[2] or "0", 0) if match else None  # other expressions: unknown
             if name and following is not None:
