@@ -35,7 +35,7 @@ VARIABLES = {
         Variable("GDA_CXX", "", (), "C++ compiler for device code on the CPU; default: g++, c++ or clang++"),
         Variable("GDA_CXXFLAGS", "", (), "more flags for that compiler, for example -fsanitize=address"),
         Variable("GDA_SIM_LIBRARY", "", (), "another build of the software NIC to load, for example a sanitized one"),
-        Variable("GDA_SIM_DIRECTORY", "", (), "where software NICs of one host meet; default: /dev/shm/gda-sim-UID"),
+        Variable("GDA_SIM_DIRECTORY", "", (), "where NICs meet (mode 1777: all users); default: /dev/shm/gda-sim-UID"),
         Variable("GDA_SIM_DEBUG", "", ("", "1"), "the software NIC prints each command and ioctl"),
     )
 }
