@@ -107,6 +107,12 @@ Answer query_hca_cap(DeviceState& s, const uint8_t* in, uint8_t* out) {
     return {Cause::bad_capability, text("op_mod 0x%x", op_mod)};
 }
 
+// One port: lag_state 0, no aggregation. UCX asks.
+Answer query_lag(DeviceState&, const uint8_t*, uint8_t* out) {
+    GDA_SET(query_lag_out, out, ctx.lag_state, 0);
+    return {};
+}
+
 Answer query_roce_address(DeviceState& s, const uint8_t* in, uint8_t* out) {
     const int index = static_cast<int>(GDA_GET(query_roce_address_in, in, roce_address_index));
     if (index >= GID_COUNT) return {Cause::address_index, text("index %d of %d", index, GID_COUNT)};

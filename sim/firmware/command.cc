@@ -91,6 +91,7 @@ const Command COMMANDS[] = {
     SIM_COMMAND(MLX5_CMD_OP_QUERY_HCA_CAP, query_hca_cap, HEAD, HEAD + GDA_BYTES_OF(cmd_hca_cap), query_hca_cap),
     SIM_COMMAND(MLX5_CMD_OP_QUERY_ROCE_ADDRESS, query_roce_address, HEAD, HEAD + GDA_BYTES_OF(roce_addr_layout),
                 query_roce_address),
+    SIM_COMMAND(MLX5_CMD_OP_QUERY_LAG, query_lag, HEAD, GDA_BYTES_OF(query_lag_out), query_lag),
     SIM_COMMAND(MLX5_CMD_OP_CREATE_MKEY, create_mkey, SIM_UP_TO(create_mkey_in, mkey_umem_offset), HEAD, create_mkey),
     SIM_COMMAND(MLX5_CMD_OP_DESTROY_MKEY, destroy_mkey, HEAD, HEAD, destroy_mkey),
     SIM_COMMAND(MLX5_CMD_OP_CREATE_CQ, create_cq, SIM_UP_TO(create_cq_in, cq_umem_valid), HEAD, create_cq),

@@ -58,6 +58,7 @@ typedef Answer (*Handler)(DeviceState& s, const uint8_t* in, uint8_t* out);
 
 Answer query_hca_cap(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer query_roce_address(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer query_lag(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer create_mkey(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer destroy_mkey(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer create_cq(DeviceState& s, const uint8_t* in, uint8_t* out);

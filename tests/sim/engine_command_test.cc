@@ -311,6 +311,9 @@ void capabilities() {
     GDA_SET(query_hca_cap_in, c.in.data(), op_mod, 0x777);
     CHECK(!c.send(nic));
     CHECK_EQ(c.status(), MLX5_CMD_STAT_BAD_PARAM_ERR);
+    Call lag = CALL(query_lag, MLX5_CMD_OP_QUERY_LAG);
+    CHECK(lag.send(nic));
+    CHECK_EQ(GDA_GET(query_lag_out, lag.out.data(), ctx.lag_state), 0);
     for (uint32_t index = 0; index < 5; ++index) {
         Call r = CALL(query_roce_address, MLX5_CMD_OP_QUERY_ROCE_ADDRESS);
         GDA_SET(query_roce_address_in, r.in.data(), roce_address_index, index);

@@ -30,6 +30,7 @@ enum cmd_opcode {
     MLX5_CMD_OP_QUERY_QP = 0x50b,
     MLX5_CMD_OP_INIT2INIT_QP = 0x50e,
     MLX5_CMD_OP_QUERY_ROCE_ADDRESS = 0x760,
+    MLX5_CMD_OP_QUERY_LAG = 0x842,
     MLX5_CMD_OP_CREATE_RMP = 0x90c,  // a shared receive queue: "receive memory pool"
     MLX5_CMD_OP_MODIFY_RMP = 0x90d,
     MLX5_CMD_OP_DESTROY_RMP = 0x90e,
@@ -1037,6 +1038,35 @@ struct query_roce_address_out_bits {
     u8 syndrome[0x20];
     u8 reserved_at_40[0x40];
     struct roce_addr_layout_bits roce_address;
+};
+
+// Whether the ports of a card act as one (link aggregation).
+struct lagc_bits {
+    u8 fdb_selection_mode[0x1];
+    u8 reserved_at_1[0x14];
+    u8 port_select_mode[0x3];
+    u8 reserved_at_18[0x5];
+    u8 lag_state[0x3];  // 0: no aggregation
+    u8 reserved_at_20[0xc];
+    u8 active_port[0x4];
+    u8 reserved_at_30[0x4];
+    u8 tx_remap_affinity_2[0x4];
+    u8 reserved_at_38[0x4];
+    u8 tx_remap_affinity_1[0x4];
+};
+
+struct query_lag_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 reserved_at_10[0x20];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0x40];
+};
+
+struct query_lag_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    struct lagc_bits ctx;
 };
 
 struct query_cq_in_bits {
