@@ -27,6 +27,12 @@ have_headers() {
 }
 can_import() { command -v "$1" >/dev/null 2>&1 && "$1" -c "import sys, $modules; sys.exit(sys.version_info < (3, 11))" 2>/dev/null; }
 
+# linux-headers-VERSION, as far as the package lists at hand know: empty on a machine that has none yet.
+kernel_headers() {
+    apt-cache depends linux-headers-amd64 2>/dev/null |
+        sed -n 's/.*Depends: \(linux-headers-[0-9].*\)-amd64$/\1/p' | head -1
+}
+
 install_debian() {
     missing=""
     for package in $packages; do
@@ -65,12 +71,12 @@ else
     esac
     if [ "$purpose" = test ]; then
         # The kernel's own declaration of every firmware command: an oracle of the format tests.
-        release=$(apt-cache depends linux-headers-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-headers-[0-9].*\)-amd64$/\1/p' | head -1)
+        release=$(kernel_headers)
         [ -z "$release" ] || packages="$packages $release-common"
     fi
     install_debian
     if [ "$purpose" = test ] && [ -z "$release" ]; then
-        release=$(apt-cache depends linux-headers-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-headers-[0-9].*\)-amd64$/\1/p' | head -1)
+        release=$(kernel_headers)
         packages="$release-common"
         [ -z "$release" ] || install_debian
     fi
