@@ -37,7 +37,7 @@ bool take_read(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn, uint3
                "RDMA read: " + why);
         return false;
     }
-    const uint64_t mtu = qp->link->mtu_bytes();
+    const uint64_t mtu = qp->link->run_bytes();
     *packets = static_cast<uint32_t>(std::max<uint64_t>(1, (reply.bytes + mtu - 1) / mtu));
     queue_reply(s, qp, reply);
     s.report.count(Counter::read_requests);

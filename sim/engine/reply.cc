@@ -81,7 +81,7 @@ void give_up(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome syndrome, const
 // The next packet of the read at the front. False: not now.
 bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
     const Reply reply = qp->replies.front();
-    const uint64_t bytes = std::min<uint64_t>(reply.bytes, qp->link->mtu_bytes());
+    const uint64_t bytes = std::min<uint64_t>(reply.bytes, qp->link->run_bytes());
     Packet packet;
     iovec payload = {nullptr, bytes};
     Span span = {};

@@ -59,13 +59,13 @@ bool place_response(DeviceState& s, Qp* qp, Message* m, const Packet& packet, bo
         m->vendor = wqe.vendor;
         return false;
     }
-    uint64_t offset = m->arrived * qp->link->mtu_bytes();
+    uint64_t offset = m->arrived * qp->link->run_bytes();
     if (atomic) {  // in the byte order of the host, unlike the operands
         const uint8_t* at = packet.header + GDA_BYTES_OF(bth) + GDA_BYTES_OF(aeth);
         uint64_t value = GDA_GET(atomicacketh, at, original);
         return scatter(s, qp, wqe, m, 0, {reinterpret_cast<uint8_t*>(&value), wqe.atomic.bytes, nullptr}, packet);
     }
-    if (packet.payload_bytes != std::min<uint64_t>(qp->link->mtu_bytes(), m->bytes - offset)) {
+    if (packet.payload_bytes != std::min<uint64_t>(qp->link->run_bytes(), m->bytes - offset)) {
         s.report.say(std::string(qp->name) + text(": WQE %u: a response of %zu bytes, which is not what was asked for",
                                                   m->index, packet.payload_bytes));
         m->syndrome = MLX5_CQE_SYNDROME_BAD_RESP_ERR;

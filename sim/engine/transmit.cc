@@ -157,14 +157,14 @@ Link* link_to(DeviceState& s, const uint8_t gid[16]) {
 
 uint32_t packets_of(const Qp* qp, const ParsedWqe& wqe) {
     if (!qp->link || wqe.atomic.bytes) return 1;
-    const uint64_t mtu = qp->link->mtu_bytes();
+    const uint64_t mtu = qp->link->run_bytes();
     return static_cast<uint32_t>(std::max<uint64_t>(1, (wqe.bytes + mtu - 1) / mtu));
 }
 
 Sent transmit(DeviceState& s, Qp* qp, const ParsedWqe& wqe, int* budget) {
     Message& m = qp->sent[qp->cursor];
     Link* link = qp->link ? qp->link : link_to(s, wqe.to_gid);
-    const uint64_t mtu = link->mtu_bytes();
+    const uint64_t mtu = link->run_bytes();
     const uint32_t packets = m.packets, first_psn = m.first_psn;
     uint32_t at = static_cast<uint32_t>(psn_difference(qp->cursor_psn, first_psn));
     if (m.fetches) {

@@ -17,7 +17,7 @@
 namespace sim {
 
 namespace {
-const uint64_t MAGIC = 0x6764612d696e6231;  // "gda-inb1": changes with the layout
+const uint64_t MAGIC = 0x6764612d696e6232;  // "gda-inb2": changes with the layout
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 }  // namespace
 
@@ -30,7 +30,11 @@ struct Inbox::Record {
     uint32_t header_bytes;
     uint8_t source[16], destination[16];
     uint8_t header[64];
-    uint8_t pad[16];
+    uint32_t run_mtu;
+    uint16_t flow_port;
+    uint8_t traffic_class, hop_limit;
+    uint8_t version1;
+    uint8_t pad[7];
 };
 
 int Inbox::format(int fd) {
@@ -106,6 +110,11 @@ bool Inbox::put(const Packet& packet) {
         std::memcpy(record.source, packet.source, 16);
         std::memcpy(record.destination, packet.destination, 16);
         std::memcpy(record.header, packet.header, sizeof record.header);
+        record.run_mtu = packet.run_mtu;
+        record.flow_port = packet.flow_port;
+        record.traffic_class = packet.traffic_class;
+        record.hop_limit = packet.hop_limit;
+        record.version1 = packet.version1;
         room = room && guarded_copy(to, &record, sizeof record);
         to += sizeof record;
         for (size_t i = 0; room && readable && i < packet.payload_count; ++i) {
@@ -142,6 +151,11 @@ int Inbox::take(const Link::Receive& receive, int budget) {
             std::memcpy(packet.destination, record->destination, 16);
             std::memcpy(packet.header, record->header, sizeof packet.header);
             packet.header_bytes = record->header_bytes;
+            packet.run_mtu = record->run_mtu;
+            packet.flow_port = record->flow_port;
+            packet.traffic_class = record->traffic_class;
+            packet.hop_limit = record->hop_limit;
+            packet.version1 = record->version1 != 0;
             iovec payload = {const_cast<Record*>(record) + 1, record->payload_bytes};
             packet.payload = &payload;
             packet.payload_count = 1;

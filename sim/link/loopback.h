@@ -16,7 +16,7 @@ class Loopback final : public Link {
     bool send(const Packet& packet) override;
     int poll(const Receive& receive, int budget) override;
     // A whole message, whatever its size.
-    size_t mtu_bytes() const override { return size_t{1} << 31; }
+    size_t run_bytes() const override { return size_t{1} << 31; }
 
    private:
     Receive receive_;

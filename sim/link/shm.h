@@ -15,7 +15,7 @@ class Shm final : public Link {
     ~Shm() override;
     bool send(const Packet& packet) override;
     int poll(const Receive& receive, int budget) override;
-    size_t mtu_bytes() const override { return Inbox::PACKET_PAYLOAD_BYTES; }
+    size_t run_bytes() const override { return Inbox::PACKET_PAYLOAD_BYTES; }
 
     // Whether a NIC is alive at that address and has not yet looked at all that lies in its inbox: its answer may
     // still come, however long the machine lets it wait.
