@@ -32,6 +32,16 @@ int Shm::poll(const Receive& receive, int budget) {
     return directory_.inbox() ? directory_.inbox()->take(receive, budget) : 0;
 }
 
+bool Shm::knows(const uint8_t gid[16]) const {
+    uint32_t slot;
+    return directory_.inbox() && slot_of(gid, &slot);
+}
+
+bool Shm::alive(const uint8_t gid[16]) const {
+    uint32_t slot;
+    return directory_.inbox() && slot_of(gid, &slot) && directory_.alive(slot);
+}
+
 bool Shm::behind(const uint8_t gid[16]) {
     uint32_t slot;
     if (!directory_.inbox() || !slot_of(gid, &slot)) return false;

@@ -17,6 +17,10 @@ class Shm final : public Link {
     int poll(const Receive& receive, int budget) override;
     size_t run_bytes() const override { return Inbox::PACKET_PAYLOAD_BYTES; }
 
+    // Whether that GID is one that a NIC of the directory has or may get; whether one that has it is alive.
+    bool knows(const uint8_t gid[16]) const;
+    bool alive(const uint8_t gid[16]) const;
+
     // Whether a NIC is alive at that address and has not yet looked at all that lies in its inbox: its answer may
     // still come, however long the machine lets it wait.
     bool behind(const uint8_t gid[16]);

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a port counts. Written under the lock of the NIC, read by anybody.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace sim {
+
+// name, then what it counts
+#define SIM_LINK_COUNTERS(X)                                                  \
+    X(packets_over_link_mtu) /* dropped: longer than the MTU of the netdev */ \
+    X(packets_to_nowhere)    /* lost: nobody here has the destination's GID */
+
+enum class LinkCounter : int {
+#define SIM_NAME(name) name,
+    SIM_LINK_COUNTERS(SIM_NAME)
+#undef SIM_NAME
+        none
+};
+
+class LinkCounters {
+   public:
+    void count(LinkCounter c, uint64_t n = 1) {
+        std::atomic<uint64_t>& value = values_[static_cast<int>(c)];
+        value.store(value.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+    }
+    uint64_t value(LinkCounter c) const { return values_[static_cast<int>(c)].load(std::memory_order_relaxed); }
+    // 0 for an unknown name.
+    uint64_t value(const char* name) const {
+        const std::vector<std::string> all = names();
+        for (size_t i = 0; i < all.size(); ++i) {
+            if (all[i] == name) return values_[i].load(std::memory_order_relaxed);
+        }
+        return 0;
+    }
+    static std::vector<std::string> names() {
+        return {
+#define SIM_NAME(name) #name,
+            SIM_LINK_COUNTERS(SIM_NAME)
+#undef SIM_NAME
+        };
+    }
+
+   private:
+    std::atomic<uint64_t> values_[static_cast<int>(LinkCounter::none)] = {};
+};
+
+}  // namespace sim

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The port of a NIC: what the engine sees of the cable. It owns the carriers and chooses one by destination: this NIC
+// itself, the NICs of other processes of this host, or nobody. Every function is called under the lock of its NIC,
+// except the counters. docs/simulator.md, "Links".
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/clock.h"
+#include "sim/link/loopback.h"
+#include "sim/link/shm.h"
+#include "sim/link/tapped.h"
+
+namespace sim {
+
+class Port {
+   public:
+    // `own` takes what this NIC sends to itself, within the call of send().
+    Port(const Clock& clock, Link::Receive own);
+    ~Port();
+    Port(const Port&) = delete;
+    Port& operator=(const Port&) = delete;
+
+    // The slot of this NIC on its host; 0 without a directory.
+    uint32_t slot() const { return slot_; }
+    // Sentences about what could not be set up, for the NIC's report.
+    const std::vector<std::string>& problems() const { return problems_; }
+
+    // The GIDs that lead back to this NIC: from the start those made of its slot.
+    void set_gids(const Gid* gids, size_t count);
+    bool own(const uint8_t gid[16]) const;
+
+    // The link that leads to a GID, never null. The pointer is valid as long as the port; a GID that nobody had may
+    // get an owner later, so ask again before a message is sent once more.
+    Link* route(const uint8_t gid[16]);
+    // Whether a link hands the payload on in place: then it may be memory that the CPU cannot read.
+    bool in_place(const Link* link) const { return link == &to_self_ && to_self_.run_bytes() != 0; }
+
+    // Hands over what has arrived, at most `budget` packets of each carrier; sends held packets that have fallen due.
+    int poll(const Link::Receive& receive, int budget);
+    // The earliest time at which poll() has something to do of itself; 0: none.
+    uint64_t due_ns() const { return 0; }
+
+    // The MTU of the netdev: an IP packet (RoCE v1: GRH packet) longer than this is dropped and counted.
+    void set_mtu(uint32_t bytes) { tap_.mtu_bytes = bytes; }
+    uint32_t mtu() const { return tap_.mtu_bytes; }
+
+    // Whether the NIC with that GID lives on this host; and whether it has not yet looked at all that was sent to it:
+    // its answer may still come, however long the machine lets it wait.
+    bool peer_lives(const uint8_t gid[16]) const;
+    bool behind(const uint8_t gid[16]);
+
+    // In a forked child: forgets the slot without giving it up, since the parent still has it.
+    void disown();
+
+    uint64_t counter(const char* name) const { return tap_.counters.value(name); }
+    static std::vector<std::string> counter_names() { return LinkCounters::names(); }
+
+   private:
+    // A cable that ends nowhere: the sender's retry counter is what notices.
+    struct Nowhere final : Link {
+        explicit Nowhere(LinkCounters& counters) : counters_(counters) {}
+        bool send(const Packet&) override { return counters_.count(LinkCounter::packets_to_nowhere), true; }
+        int poll(const Receive&, int) override { return 0; }
+        size_t run_bytes() const override { return Inbox::PACKET_PAYLOAD_BYTES; }
+        LinkCounters& counters_;
+    };
+
+    uint32_t slot_ = 0;
+    std::vector<std::array<uint8_t, 16>> gids_;
+    std::vector<std::string> problems_;
+    Tap tap_;
+    Loopback loopback_;
+    std::unique_ptr<Shm> shm_;
+    Nowhere nowhere_;
+    Tapped to_self_, to_host_, to_nobody_;
+};
+
+}  // namespace sim

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cable of the software NIC, driven by C++ programs over sim/link alone (tests/sim/link_*_test.cc).
+
+Each program holds named cases; each case is one test here, and each program runs once more under the address and
+undefined-behaviour sanitizers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+COMPILER = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
+BASE_FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fPIC", "-Icuda", "-I."]
+FLAVOURS = {
+    "plain": ["-O1"],
+    "address": ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
+}
+PROGRAMS = ("link_port_test",)
+SOURCES = sorted((ROOT / "sim" / "link").glob("*.cc"))
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+
+Build = Callable[[str, str], Path]
+
+
+def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+    """Run a command from the root with a limit; its output is text."""
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Build (once) a test program in a flavour and return its path."""
+    directory = tmp_path_factory.mktemp("link")
+    objects: dict[str, list[Path]] = {}
+
+    def compile_one(source: Path, flavour: str) -> Path:
+        out = directory / f"{flavour}-{source.stem}.o"
+        flags = [*BASE_FLAGS, *FLAVOURS[flavour]]
+        result = run([str(COMPILER), *flags, "-c", str(source.relative_to(ROOT)), "-o", str(out)])
+        assert result.returncode == 0, result.stderr
+        return out
+
+    def make(name: str, flavour: str) -> Path:
+        if flavour not in objects:
+            sources = [*SOURCES, *(HERE / f"{program}.cc" for program in PROGRAMS)]
+            with ThreadPoolExecutor(max_workers=2) as pool:
+                objects[flavour] = list(pool.map(lambda source: compile_one(source, flavour), sources))
+        out = directory / f"{flavour}-{name}"
+        if not out.exists():
+            own = directory / f"{flavour}-{name}.o"
+            parts = [str(own), *(str(o) for o in objects[flavour][: len(SOURCES)])]
+            result = run([str(COMPILER), *FLAVOURS[flavour], *parts, "-o", str(out), "-lpthread"])
+            assert result.returncode == 0, result.stderr
+        return out
+
+    return make
+
+
+def environment(directory: Path) -> dict[str, str]:
+    """Environment of a test program: NICs meet in a directory of their own; sanitizers stop at the first finding."""
+    values = {name: value for name, value in os.environ.items() if not name.startswith("GDA_SIM_")}
+    values["GDA_SIM_DIRECTORY"] = str(directory / "nics")
+    values["ASAN_OPTIONS"] = "detect_leaks=0:allow_user_segv_handler=1"
+    return values
+
+
+def names_of_cases() -> list[tuple[str, str]]:
+    """(program, case) pairs, read from the tables at the end of the programs."""
+    found = []
+    for program in PROGRAMS:
+        for line in (HERE / f"{program}.cc").read_text().splitlines():
+            text = line.strip()
+            if text.startswith('{"'):
+                found.append((program, text.split('"')[1]))
+    return found
+
+
+@pytest.mark.parametrize(("program", "case"), names_of_cases())
+def test_case(build: Build, tmp_path: Path, program: str, case: str) -> None:
+    """Run one case of one program."""
+    result = run([str(build(program, "plain")), case], env=environment(tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"ok {case}" in result.stdout
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_sanitized(build: Build, tmp_path: Path, program: str) -> None:
+    """All cases of a program under the sanitizers: no finding, no failure."""
+    result = run([str(build(program, "address"))], env=environment(tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "FAILED" not in result.stdout
