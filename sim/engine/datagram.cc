@@ -3,11 +3,10 @@
 // Source: InfiniBand Architecture Specification, volume 1, "Unreliable Datagram", and annex A17 for what precedes the
 // payload: an IPv6 header, or 20 bytes of nothing and an IPv4 header.
 
-#include <gda/formats/packet.h>
-
 #include <algorithm>
 #include <cstring>
 
+#include "sim/engine/packet.h"
 #include "sim/engine/receive.h"
 #include "sim/engine/responder.h"
 #include "sim/engine/vendor.h"

@@ -11,6 +11,7 @@
 #include "sim/engine/requester.h"
 #include "sim/engine/responder.h"
 #include "sim/engine/thread.h"
+#include "sim/engine/virtual.h"
 #include "sim/link/guard.h"
 
 namespace sim {
@@ -35,8 +36,7 @@ void deliver(DeviceState& s, std::vector<PendingEvent>& events) {
 void round(DeviceState& s) {
     // What has arrived comes first: an answer that is here must not be counted as missing.
     const Link::Receive receive = [&s](const Packet& packet) { arrived(s, packet); };
-    s.done += s.loopback->poll(receive, LINK_BUDGET);
-    if (s.shm) s.done += s.shm->poll(receive, LINK_BUDGET);
+    s.done += s.port->poll(receive, LINK_BUDGET);
     for (size_t i = 0; i < s.busy.size(); ++i) {  // it may grow meanwhile
         Qp* qp = s.busy[i];
         if (!serve(s, qp)) qp->busy = false;
@@ -56,14 +56,9 @@ Device::Device(Events events) : state_(std::make_unique<DeviceState>()) {
     s.generation = process_generation();
     s.events = std::move(events);
     s.device = this;
-    s.loopback = std::make_unique<Loopback>([&s](const Packet& packet) { arrived(s, packet); });
-    s.shm = std::make_unique<Shm>();
-    if (!s.shm->directory().inbox()) {
-        s.report.say("no link to other processes: " + s.shm->directory().problem() +
-                     "; this NIC reaches only itself (set GDA_SIM_DIRECTORY to a directory of yours)");
-    }
-    s.slot = s.shm->directory().slot();
-    if (!s.shm->directory().inbox()) s.shm.reset();
+    s.port = std::make_unique<Port>(s.clock, [&s](const Packet& packet) { arrived(s, packet); });
+    for (const std::string& problem : s.port->problems()) s.report.say(problem);
+    s.slot = s.port->slot();
     for (int i = 0; i < GID_COUNT; ++i) gid_of(s.slot, i, s.gids[i]);
     enlist(&s);
     set_thread(Thread::adaptive);
@@ -80,9 +75,30 @@ Device::~Device() {
     delist(&s);
 }
 
+void Device::set_virtual_time(bool on) {
+    if (on == Clock::is_virtual()) return;
+    if (on) {
+        each_device([](DeviceState& s) {
+            const int mode = s.thread_mode.load();
+            stop_thread(s);
+            s.thread_mode.store(mode);  // as it shall be when time is real again
+        });
+        return Clock::make_virtual();
+    }
+    Clock::make_real();
+    each_device([](DeviceState& s) { start_thread(s); });
+}
+
+uint64_t Device::now_ns() { return Clock().now_ns(); }
+
 int Device::step() { return step_now(*state_, true); }
 
 int step_now(DeviceState& s, bool outside) {
+    if (Clock::is_virtual()) return outside ? step_virtual() : 0;
+    return step_one(s, outside);
+}
+
+int step_one(DeviceState& s, bool outside) {
     if (s.generation != process_generation()) {
         s.report.say(
             "this process was forked from the one that opened the software NIC: its queues do not move here; open "
@@ -228,8 +244,15 @@ uint32_t Device::slot() const { return state_->slot; }
 void Device::gid(int index, uint8_t out[16]) const { gid_of(state_->slot, index, out); }
 void Device::mac(uint8_t out[6]) const { mac_of(state_->slot, out); }
 
-uint64_t Device::counter(const char* name) const { return state_->report.counter(name); }
-std::vector<std::string> Device::counter_names() const { return Report::names(); }
+uint64_t Device::counter(const char* name) const {
+    return state_->report.counter(name) + state_->port->counter(name);  // no name is in both
+}
+
+std::vector<std::string> Device::counter_names() const {
+    std::vector<std::string> names = Report::names();
+    for (std::string& name : Port::counter_names()) names.push_back(std::move(name));
+    return names;
+}
 std::vector<std::string> Device::report() const { return state_->report.sentences(); }
 void Device::clear_report() { state_->report.clear(); }
 

@@ -64,6 +64,11 @@ class Device {
     // One round: look at doorbells, move packets, write completions. Returns how many things were done (0: idle).
     int step();
 
+    // Virtual time, for all NICs of the process (sim/clock.h): only steps move them then, and a step that finds nothing
+    // to do lets time jump to the next timer. For NICs without traffic; a background thread does not run meanwhile.
+    static void set_virtual_time(bool on);
+    static uint64_t now_ns();
+
     // How the background thread behaves: off (only step() by callers), adaptive (naps when idle), busy (spins).
     enum class Thread { off, adaptive, busy };
     void set_thread(Thread mode);

@@ -2,12 +2,11 @@
 // The responder's side of reads and atomics. See responder.h.
 // Source: InfiniBand Architecture Specification, volume 1, "RDMA READ", "Atomic Operations".
 
-#include <gda/formats/packet.h>
-
 #include <algorithm>
 #include <cinttypes>
 
 #include "sim/engine/atomic.h"
+#include "sim/engine/packet.h"
 #include "sim/engine/reply.h"
 #include "sim/engine/responder.h"
 #include "sim/engine/vendor.h"
@@ -19,10 +18,11 @@ using namespace gda::prm;
 namespace {
 
 // The reply goes out in a later look at the queue pair, so that no answer arrives inside the call that asked for it.
-bool take_read(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn, uint32_t* packets) {
+bool take_read(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn, bool again, uint32_t* packets) {
     const uint8_t* reth = packet.header + GDA_BYTES_OF(bth);
     Reply reply;
     reply.kind = Reply::Kind::read;
+    reply.again = again;
     reply.psn = psn;
     reply.address = GDA_GET(reth, reth, va);
     reply.key = static_cast<uint32_t>(GDA_GET(reth, reth, rkey));
@@ -37,8 +37,7 @@ bool take_read(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn, uint3
                "RDMA read: " + why);
         return false;
     }
-    const uint64_t mtu = qp->link->run_bytes();
-    *packets = static_cast<uint32_t>(std::max<uint64_t>(1, (reply.bytes + mtu - 1) / mtu));
+    *packets = packets_for(qp, reply.bytes);
     queue_reply(s, qp, reply);
     s.report.count(Counter::read_requests);
     return true;
@@ -107,7 +106,8 @@ void take_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
     const uint32_t operation = static_cast<uint32_t>(GDA_GET(bth_parts, packet.header, operation));
     uint32_t packets = 1;
     const bool read = operation == RC_RDMA_READ_REQUEST;
-    if (!(read ? take_read(s, qp, packet, psn, &packets) : take_atomic(s, qp, packet, operation, masked, psn))) return;
+    if (!(read ? take_read(s, qp, packet, psn, false, &packets) : take_atomic(s, qp, packet, operation, masked, psn)))
+        return;
     qp->expected_psn = psn_add(psn, packets);
     qp->gap_told = false;
     qp->msn = psn_add(qp->msn, 1);
@@ -116,17 +116,19 @@ void take_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
 
 // Reading again does no harm; executing an atomic again would.
 void repeat_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
-    if (qp->fetch_replies >= qp->most_replies) return;
+    if (qp->again_replies >= qp->most_replies) return;  // it will ask again
     uint32_t packets;
     if (GDA_GET(bth_parts, packet.header, operation) == RC_RDMA_READ_REQUEST) {
-        take_read(s, qp, packet, psn, &packets);
+        take_read(s, qp, packet, psn, true, &packets);
         return;
     }
-    for (uint32_t i = 0; i < std::min<uint32_t>(qp->atomics_done, ATOMIC_RESULTS); ++i) {
-        const AtomicResult& result = qp->atomic_results[i];
+    // From the newest: sequence numbers go round, and an older result may bear the same one.
+    for (uint32_t age = 1; age <= std::min<uint32_t>(qp->atomics_done, ATOMIC_RESULTS); ++age) {
+        const AtomicResult& result = qp->atomic_results[(qp->atomics_done - age) % ATOMIC_RESULTS];
         if (result.psn != psn) continue;
         Reply reply;
         reply.kind = Reply::Kind::atomic;
+        reply.again = true;
         reply.psn = psn;
         reply.value = result.value;
         return queue_reply(s, qp, reply);

@@ -4,12 +4,10 @@
 
 #include "sim/engine/reply.h"
 
-#include <gda/formats/packet.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "sim/engine/memory.h"
+#include "sim/engine/packet.h"
 
 namespace sim {
 
@@ -18,18 +16,6 @@ using namespace gda::prm;
 namespace {
 
 const uint64_t BYTES_PER_TURN = uint64_t{4} << 20;  // of read data per queue pair and round
-
-void begin(const Qp* qp, uint8_t opcode, uint32_t psn, Packet* packet) {
-    std::memcpy(packet->source, qp->local_gid, 16);
-    std::memcpy(packet->destination, qp->remote_gid, 16);
-    uint8_t* h = packet->header;
-    std::memset(h, 0, sizeof packet->header);
-    GDA_SET(bth, h, opcode, opcode);
-    GDA_SET(bth, h, pkey, 0xffff);
-    GDA_SET(bth, h, dest_qp, qp->remote_qpn);
-    GDA_SET(bth, h, psn, psn);
-    packet->header_bytes = GDA_BYTES_OF(bth);
-}
 
 void add_aeth(const Qp* qp, uint8_t syndrome, Packet* packet) {
     uint8_t* at = packet->header + packet->header_bytes;
@@ -50,14 +36,15 @@ bool deliver(DeviceState& s, Qp* qp, const Packet& packet) {
 
 bool send_acknowledge(DeviceState& s, Qp* qp, uint8_t syndrome, uint32_t psn) {
     Packet packet;
-    begin(qp, RC_ACKNOWLEDGE, psn, &packet);
+    begin_packet(qp, RC_ACKNOWLEDGE, psn, &packet);
     add_aeth(qp, syndrome, &packet);
     return deliver(s, qp, packet);
 }
 
 bool send_atomic(DeviceState& s, Qp* qp, const Reply& reply) {
     Packet packet;
-    begin(qp, RC_ATOMIC_ACKNOWLEDGE, reply.psn, &packet);
+    begin_packet(qp, RC_ATOMIC_ACKNOWLEDGE, reply.psn, &packet);
+    packet.note_again = reply.again;
     add_aeth(qp, AETH_ACK, &packet);
     GDA_SET(atomicacketh, packet.header + packet.header_bytes, original, reply.value);
     packet.header_bytes += GDA_BYTES_OF(atomicacketh);
@@ -72,16 +59,23 @@ void give_up(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome syndrome, const
     refusal.syndrome = static_cast<uint8_t>(syndrome);
     refusal.psn = psn;
     qp->replies.assign(1, refusal);
-    qp->fetch_replies = 0;
+    qp->fetch_replies = qp->again_replies = 0;
     qp->failing = true;
     const bool access = syndrome == AETH_NAK_REMOTE_ACCESS;
     s.pending.push_back({false, qp->number, access ? AsyncEvent::qp_access_error : AsyncEvent::qp_request_error});
 }
 
-// The next packet of the read at the front. False: not now.
+// A fetch is answered, or was cut off.
+void drop_front(Qp* qp) {
+    const Reply& front = qp->replies.front();
+    if (front.kind != Reply::Kind::acknowledge) --(front.again ? qp->again_replies : qp->fetch_replies);
+    qp->replies.pop_front();
+}
+
+// The next part of the read at the front. False: not now.
 bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
     const Reply reply = qp->replies.front();
-    const uint64_t bytes = std::min<uint64_t>(reply.bytes, qp->link->run_bytes());
+    const uint64_t bytes = std::min(reply.bytes, portion(qp, qp->link));
     Packet packet;
     iovec payload = {nullptr, bytes};
     Span span = {};
@@ -93,15 +87,14 @@ bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
     }
     span.bytes = bytes;
     payload.iov_base = span.address;
-    if (span.gpu && qp->link != s.loopback.get()) payload.iov_base = bring_to_host(s, span, 0, qp->name);
+    if (span.gpu && !s.port->in_place(qp->link)) payload.iov_base = bring_to_host(s, span, 0, qp->name);
     const bool last = bytes == reply.bytes;
     const uint8_t opcode = !reply.begun ? (last ? RC_RDMA_READ_RESPONSE_ONLY : RC_RDMA_READ_RESPONSE_FIRST)
                                         : (last ? RC_RDMA_READ_RESPONSE_LAST : RC_RDMA_READ_RESPONSE_MIDDLE);
-    begin(qp, opcode, reply.psn, &packet);
+    begin_packet(qp, opcode, reply.psn, &packet);
+    packet.note_again = reply.again;
     if (!reply.begun || last) add_aeth(qp, AETH_ACK, &packet);
-    packet.payload = &payload;
-    packet.payload_count = bytes ? 1 : 0;
-    packet.payload_bytes = bytes;
+    set_payload(qp, &payload, bytes ? 1 : 0, bytes, &packet);
     packet.unreadable = bytes && !payload.iov_base;
     if (!packet.unreadable && !deliver(s, qp, packet)) return false;
     *turn -= std::min(*turn, bytes);
@@ -114,12 +107,10 @@ bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
     }
     Reply& front = qp->replies.front();
     front.begun = true;
-    front.psn = psn_add(reply.psn, 1);
+    front.psn = psn_add(reply.psn, packets_for(qp, bytes));
     front.address += bytes;
     front.bytes -= bytes;
-    if (!last) return true;
-    qp->replies.pop_front();
-    --qp->fetch_replies;
+    if (last) drop_front(qp);
     return true;
 }
 
@@ -127,7 +118,6 @@ bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
 
 void send_answer(DeviceState& s, Qp* qp, uint8_t syndrome, uint32_t psn) {
     if (!qp->reliable()) return;
-    if (qp->replies.empty() && send_acknowledge(s, qp, syndrome, psn)) return;
     Reply reply;
     reply.syndrome = syndrome;
     reply.psn = psn;
@@ -144,7 +134,7 @@ void send_answer(DeviceState& s, Qp* qp, uint8_t syndrome, uint32_t psn) {
 
 void queue_reply(DeviceState& s, Qp* qp, const Reply& reply) {
     qp->replies.push_back(reply);
-    ++qp->fetch_replies;
+    ++(reply.again ? qp->again_replies : qp->fetch_replies);
     s.look_at(qp);
 }
 
@@ -160,8 +150,8 @@ void serve_replies(DeviceState& s, Qp* qp) {
         if (!(atomic ? send_atomic(s, qp, reply) : send_acknowledge(s, qp, reply.syndrome, reply.psn))) return;
         ++s.done;
         if (qp->replies.empty() || qp->state == MLX5_QPC_STATE_ERR) return;
-        qp->replies.pop_front();
-        if (atomic) --qp->fetch_replies;
+        if (!atomic && reply.syndrome == AETH_ACK) s.report.count(Counter::acks_sent);
+        drop_front(qp);
     }
 }
 

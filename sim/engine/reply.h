@@ -7,7 +7,8 @@
 
 namespace sim {
 
-// An acknowledgement or refusal; kept when something is before it or the link has no room.
+// An acknowledgement or refusal. It goes out when this round comes to the queue pair, so that one acknowledgement
+// speaks for all requests that arrived together.
 void send_answer(DeviceState& s, Qp* qp, uint8_t syndrome, uint32_t psn);
 
 // Queues data to be fetched. They go out by serve_replies(), never inside the call that brought the request.

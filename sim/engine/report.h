@@ -35,6 +35,7 @@ namespace sim {
     X(acks_sent)         /* positive answers */                                      \
     X(naks_sent)         /* negative answers */                                      \
     X(rnr_naks_sent)     /* "receiver not ready" answers */                          \
+    X(packets_resent)    /* of packets_sent, those that were sent before */          \
     X(retries)           /* rounds of resending after a timeout or sequence error */ \
     X(rnr_retries)       /* rounds of resending after "receiver not ready" */        \
     X(duplicates)        /* requests received again */                               \

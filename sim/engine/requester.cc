@@ -19,7 +19,9 @@ using namespace gda::prm;
 
 namespace {
 
-const int BUDGET = 256;  // packets per queue pair and round: others want their turn
+const uint64_t RECORD_GRACE_NS = milliseconds(20);  // some store the record only after they rang
+const int32_t MOST_ON_THE_WAY = 1 << 21;            // packets; the largest message has 2^22 of 256 bytes
+const int BUDGET = 256;                             // packets per queue pair and round: others want their turn
 
 void complete_error(DeviceState& s, Qp* qp, const Message& m, uint8_t syndrome, uint8_t vendor) {
     Completion c;
@@ -56,6 +58,8 @@ void pump(DeviceState& s, Qp* qp) {
         ParsedWqe wqe;
         if (qp->cursor == qp->sent.size()) {
             if (qp->next == qp->producer) return;
+            // Sequence numbers of what is on its way must not go half round.
+            if (qp->reliable() && psn_difference(qp->next_psn, qp->acked_psn) > MOST_ON_THE_WAY) return;
             parse_wqe(s, qp, qp->next, &wqe);
             Message m;
             m.index = qp->next;
@@ -147,14 +151,17 @@ void retire(DeviceState& s, Qp* qp) {
 }
 
 bool serve(DeviceState& s, Qp* qp) {
-    if (!qp->replies.empty()) serve_replies(s, qp);
-    if (qp->failing && qp->replies.empty()) enter_error(s, qp);
+    if (!qp->replies.empty()) {
+        serve_replies(s, qp);
+    } else if (qp->failing) {  // not in the round that sent the refusal: it may be for this very queue pair
+        enter_error(s, qp);
+    }
     if (qp->state == MLX5_QPC_STATE_ERR) {
         flush_sends(s, qp);
         flush_receives(s, qp);
         return true;  // what is posted later must be flushed too
     }
-    if (qp->announced_ns && s.now_ns - qp->announced_ns > milliseconds(20)) {
+    if (qp->announced_ns && s.now_ns - qp->announced_ns >= RECORD_GRACE_NS) {
         s.report.say(
             text("%s: the doorbell was rung for producer index %u, but its record still says %u: the record was "
                  "not stored (send counter: second dword, big-endian), or stored after the doorbell",
@@ -167,6 +174,14 @@ bool serve(DeviceState& s, Qp* qp) {
     }
     const bool sending = qp->state == MLX5_QPC_STATE_RTS && (!qp->sent.empty() || qp->next != qp->producer);
     return sending || !qp->replies.empty() || qp->failing || qp->announced_ns || qp->state == MLX5_QPC_STATE_ERR;
+}
+
+uint64_t due_ns(const Qp* qp) {
+    uint64_t due = qp->rnr_until_ns ? qp->rnr_until_ns : qp->deadline_ns;
+    if (qp->state != MLX5_QPC_STATE_RTS) return 0;
+    if (qp->announced_ns && (!due || qp->announced_ns + RECORD_GRACE_NS < due))
+        due = qp->announced_ns + RECORD_GRACE_NS;
+    return due;
 }
 
 void produced(DeviceState& s, Qp* qp, uint16_t producer) {
@@ -219,7 +234,7 @@ void enter_error(DeviceState& s, Qp* qp) {
     qp->state = MLX5_QPC_STATE_ERR;
     qp->deadline_ns = qp->rnr_until_ns = qp->announced_ns = 0;
     qp->replies.clear();
-    qp->fetch_replies = 0;
+    qp->fetch_replies = qp->again_replies = 0;
     flush_sends(s, qp);
     flush_receives(s, qp);
     if (qp->srq) s.pending.push_back({false, qp->number, AsyncEvent::qp_last_wqe});

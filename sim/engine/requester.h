@@ -17,6 +17,9 @@ void answered(DeviceState& s, Qp* qp, const Packet& packet);
 bool is_response(uint32_t operation);
 void responded(DeviceState& s, Qp* qp, const Packet& packet);
 
+// When time alone gives it something to do; 0: never.
+uint64_t due_ns(const Qp* qp);
+
 // The producer index was read again, from the record or from the doorbell.
 void produced(DeviceState& s, Qp* qp, uint16_t producer);
 

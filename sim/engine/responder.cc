@@ -4,12 +4,11 @@
 
 #include "sim/engine/responder.h"
 
-#include <gda/formats/packet.h>
-
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
 
+#include "sim/engine/packet.h"
 #include "sim/engine/receive.h"
 #include "sim/engine/reply.h"
 #include "sim/engine/requester.h"
@@ -147,8 +146,22 @@ bool is_own(const DeviceState& s, const Packet& packet) {
     return false;
 }
 
+// Whether the payload is as long as the packet's place in its message allows: all but the last fill the path MTU.
+bool right_length(const Qp* qp, const Packet& packet, const Request& r) {
+    if (!same_cut(qp, packet)) return false;
+    if (!r.last) return packet.payload_bytes && packet.payload_bytes % qp->mtu == 0;
+    return r.first || packet.payload_bytes;
+}
+
 void take_request(DeviceState& s, Qp* qp, const Packet& packet, const Request& r, uint32_t psn) {
     const bool write = r.kind == Request::Kind::write;
+    if (!right_length(qp, packet, r)) {
+        return refuse(
+            s, qp, psn, AETH_NAK_INVALID_REQUEST, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
+            text("a packet of %zu bytes: all but the last fill the path MTU of %u, and none is longer; is the "
+                 "path MTU of the peer another one?",
+                 packet.payload_bytes, qp->mtu));
+    }
     // The receive of a write comes with its last packet, a send's with its first.
     const bool needs_receive = write ? r.last && r.immediate : r.first;
     if (needs_receive && !open_receive(s, qp)) {
@@ -158,14 +171,20 @@ void take_request(DeviceState& s, Qp* qp, const Packet& packet, const Request& r
             return;
         }
         s.report.count(Counter::rnr_naks_sent);
+        qp->gap_told = true;  // what follows is not asked for before this one comes again
         return send_answer(s, qp, static_cast<uint8_t>(AETH_RNR_NAK + qp->min_rnr_nak), psn);
     }
     if (!(write ? take_write(s, qp, packet, r, psn) : take_send(s, qp, packet, psn))) return;
-    qp->expected_psn = psn_add(psn, 1);
+    const uint32_t packets = packets_for(qp, packet.payload_bytes);
+    qp->expected_psn = psn_add(psn, packets);
     qp->gap_told = false;
     (write ? qp->in_write : qp->in_send) = !r.last;
     ++s.done;
-    if (!r.last) return;
+    const bool asked = GDA_GET(bth, packet.header, ack_req) != 0;
+    if (!r.last) {
+        if (asked) send_answer(s, qp, AETH_ACK, psn_add(psn, packets - 1));
+        return;
+    }
     qp->msn = psn_add(qp->msn, 1);
     s.report.count(write ? Counter::write_requests : Counter::sends_received);
     // The data is placed: first the receiver's completion, then the answer.
@@ -180,16 +199,17 @@ void take_request(DeviceState& s, Qp* qp, const Packet& packet, const Request& r
         c.bytes = static_cast<uint32_t>(write ? qp->write_bytes : qp->receive.filled);
         complete_receive(s, qp, c);
     }
-    if (GDA_GET(bth, packet.header, ack_req)) {
-        s.report.count(Counter::acks_sent);
-        send_answer(s, qp, AETH_ACK, psn);
-    }
+    if (asked) send_answer(s, qp, AETH_ACK, psn_add(psn, packets - 1));
 }
 
 // A request that was done before: only the answer was missing.
 void repeat(DeviceState& s, Qp* qp, const Packet& packet, const Request& r, uint32_t psn) {
     s.report.count(Counter::duplicates);
     if (r.kind == Request::Kind::read || r.kind == Request::Kind::atomic) return repeat_fetch(s, qp, packet, psn);
+    const uint32_t last = psn_add(psn, packets_for(qp, packet.payload_bytes) - 1);
+    if (psn_difference(last, qp->expected_psn) >= 0) {  // of a run, some packets are new: those alone are asked for
+        return send_answer(s, qp, AETH_NAK_PSN_SEQUENCE, qp->expected_psn);
+    }
     send_answer(s, qp, AETH_ACK, psn_add(qp->expected_psn, 0xffffff));
 }
 
@@ -242,10 +262,17 @@ void arrived(DeviceState& s, const Packet& packet) {
     const uint32_t transport = static_cast<uint32_t>(GDA_GET(bth_parts, packet.header, transport));
     const uint32_t operation = static_cast<uint32_t>(GDA_GET(bth_parts, packet.header, operation));
     Qp* qp = s.qp(number);
+    if (GDA_GET(bth, packet.header, tver) != 0) return s.report.count(Counter::packets_dropped);
     bool ready = qp && (qp->state == MLX5_QPC_STATE_RTR || qp->state == MLX5_QPC_STATE_RTS) && is_own(s, packet);
     if (ready && qp->datagrams()) {
         if (transport != BTH_UD || qp->failing) return s.report.count(Counter::packets_dropped);
         return datagram_arrived(s, qp, packet);
+    }
+    const uint32_t pkey = static_cast<uint32_t>(GDA_GET(bth, packet.header, pkey));
+    if (ready && pkey != DEFAULT_PKEY && pkey != DEFAULT_PKEY_LIMITED) {
+        s.report.say(text("%s: dropped a packet with P_Key 0x%04x: this port has 0x%04x", qp->name, pkey,
+                          static_cast<uint32_t>(DEFAULT_PKEY)));
+        ready = false;
     }
     if (ready && std::memcmp(packet.source, qp->remote_gid, 16) != 0) {
         s.report.say(

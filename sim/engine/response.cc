@@ -2,11 +2,10 @@
 // The requester's third part: read data and results of atomics arrive. See requester.h and retry.h.
 // Source: InfiniBand Architecture Specification, volume 1, "Transport Layer", "Requester: RDMA READ responses".
 
-#include <gda/formats/packet.h>
-
 #include <algorithm>
 #include <cstring>
 
+#include "sim/engine/packet.h"
 #include "sim/engine/requester.h"
 #include "sim/engine/retry.h"
 #include "sim/engine/vendor.h"
@@ -59,13 +58,14 @@ bool place_response(DeviceState& s, Qp* qp, Message* m, const Packet& packet, bo
         m->vendor = wqe.vendor;
         return false;
     }
-    uint64_t offset = m->arrived * qp->link->run_bytes();
+    uint64_t offset = uint64_t{m->arrived} * qp->mtu;
     if (atomic) {  // in the byte order of the host, unlike the operands
         const uint8_t* at = packet.header + GDA_BYTES_OF(bth) + GDA_BYTES_OF(aeth);
         uint64_t value = GDA_GET(atomicacketh, at, original);
         return scatter(s, qp, wqe, m, 0, {reinterpret_cast<uint8_t*>(&value), wqe.atomic.bytes, nullptr}, packet);
     }
-    if (packet.payload_bytes != std::min<uint64_t>(qp->link->run_bytes(), m->bytes - offset)) {
+    const uint64_t whole = uint64_t{packets_for(qp, packet.payload_bytes)} * qp->mtu;
+    if (packet.payload_bytes != std::min(whole, m->bytes - offset) || !same_cut(qp, packet)) {
         s.report.say(std::string(qp->name) + text(": WQE %u: a response of %zu bytes, which is not what was asked for",
                                                   m->index, packet.payload_bytes));
         m->syndrome = MLX5_CQE_SYNDROME_BAD_RESP_ERR;
@@ -111,9 +111,11 @@ void responded(DeviceState& s, Qp* qp, const Packet& packet) {
         if (m->syndrome) advance(s, qp, psn_add(psn, 0xffffff));
         return;
     }
-    if (++m->arrived == m->packets) --qp->fetches;
+    const uint32_t count = packets_for(qp, packet.payload_bytes);
+    m->arrived += count;
+    if (m->arrived == m->packets) --qp->fetches;
     ++s.done;
-    advance(s, qp, psn);
+    advance(s, qp, psn_add(psn, count - 1));
 }
 
 }  // namespace sim

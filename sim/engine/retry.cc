@@ -10,6 +10,7 @@
 
 #include "sim/engine/requester.h"
 #include "sim/engine/vendor.h"
+#include "sim/engine/wqe.h"
 
 namespace sim {
 
@@ -17,30 +18,27 @@ using namespace gda::prm;
 
 namespace {
 
-const uint32_t RNR_FOREVER = 7;                   // rnr_retry of 7: no limit
-const uint64_t RNR_LIMIT_NS = seconds(10);        // ... but this one (model choice)
-const uint64_t NO_TIMEOUT_LIMIT_NS = seconds(1);  // ack_timeout 0 means for ever; this is the limit (model choice)
-const uint64_t BEHIND_LIMIT_NS = seconds(10);     // how long a living peer that is not scheduled is waited for
+const uint32_t RNR_FOREVER = 7;                // rnr_retry of 7: no limit
+const uint64_t RNR_WORDS_NS = seconds(10);     // ... but after so long the report says it
+const uint64_t BEHIND_LIMIT_NS = seconds(10);  // how long a living peer that is not scheduled is waited for
 
 // Waiting times of "receiver not ready" answers in units of 10 us. Source: IBA volume 1, table "Encoding for RNR NAK
 // Timer Field".
-const uint16_t RNR_TIMER[32] = {0,    1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
-                                48,   64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
-                                2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+const uint32_t RNR_TIMERS = 32;
+const uint16_t RNR_TIMER[RNR_TIMERS] = {0,    1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+                                        48,   64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
+                                        2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
-uint64_t rnr_wait_ns(uint32_t code) { return microseconds(10) * (code ? RNR_TIMER[code & 31] : 65536); }
+uint64_t rnr_wait_ns(uint32_t code) { return microseconds(10) * (code ? RNR_TIMER[code] : 65536); }
 
-uint64_t ack_wait_ns(const Qp* qp) {
-    return qp->ack_timeout ? (uint64_t{4096} << qp->ack_timeout) : NO_TIMEOUT_LIMIT_NS;
-}
+// The timer of the specification may run up to four times as long; here it runs exactly (model choice). 0: for ever.
+uint64_t ack_wait_ns(const Qp* qp) { return qp->ack_timeout ? uint64_t{4096} << qp->ack_timeout : 0; }
 
 std::string peer_state(DeviceState& s, const Qp* qp) {
-    if (qp->link != s.loopback.get()) {
+    if (!s.port->own(qp->remote_gid)) {
+        if (s.port->peer_lives(qp->remote_gid)) return "its NIC lives: is that queue pair there, and in RTR or RTS?";
         uint32_t slot;
-        if (!slot_of(qp->remote_gid, &slot)) return "its GID is no software NIC's";
-        if (!s.shm) return "there is no link to other processes";
-        return s.shm->directory().alive(slot) ? "its process lives: is that queue pair there, and in RTR or RTS?"
-                                              : "its process is gone";
+        return slot_of(qp->remote_gid, &slot) ? "its process is gone" : "its GID is no software NIC's of this host";
     }
     const Qp* peer = s.qp(qp->remote_qpn);
     if (!peer) return "this NIC has no such queue pair";
@@ -55,8 +53,13 @@ void refused(DeviceState& s, Qp* qp, const char* words, cqe_syndrome cqe, uint8_
 
 void not_ready(DeviceState& s, Qp* qp, uint32_t psn, uint32_t timer) {
     if (!qp->rnr_since_ns) qp->rnr_since_ns = s.now_ns;
-    const bool over = qp->rnr_retry == RNR_FOREVER ? s.now_ns - qp->rnr_since_ns > RNR_LIMIT_NS : qp->rnr_left == 0;
-    if (over) {
+    if (qp->rnr_retry == RNR_FOREVER && s.now_ns - qp->rnr_since_ns > RNR_WORDS_NS) {
+        s.report.say(
+            text("%s: WQE %u has waited for 10 s: the peer has posted no receive for it, and rnr_retry 7 means "
+                 "to wait for ever",
+                 qp->name, qp->sent.front().index));
+    }
+    if (qp->rnr_retry != RNR_FOREVER && qp->rnr_left == 0) {
         return refused(s, qp, "RNR retry exceeded: the peer has posted no receive for it",
                        MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, VENDOR_RNR_RETRY_EXCEEDED);
     }
@@ -65,7 +68,7 @@ void not_ready(DeviceState& s, Qp* qp, uint32_t psn, uint32_t timer) {
     go_back(qp, psn);
     qp->rnr_until_ns = s.now_ns + rnr_wait_ns(timer);
     qp->retries_left = qp->retry_count;
-    qp->deadline_ns = qp->rnr_until_ns + ack_wait_ns(qp);
+    qp->deadline_ns = qp->ack_timeout ? qp->rnr_until_ns + ack_wait_ns(qp) : 0;
 }
 
 }  // namespace
@@ -107,25 +110,29 @@ void advance(DeviceState& s, Qp* qp, uint32_t acked) {
     await(s, qp);
 }
 
-void await(DeviceState& s, Qp* qp) { qp->deadline_ns = qp->sent.empty() ? 0 : s.now_ns + ack_wait_ns(qp); }
+void await(DeviceState& s, Qp* qp) {
+    qp->deadline_ns = qp->sent.empty() || !qp->ack_timeout ? 0 : s.now_ns + ack_wait_ns(qp);
+}
 
 void check_timers(DeviceState& s, Qp* qp) {
     if (!qp->deadline_ns || s.now_ns < qp->deadline_ns || qp->sent.empty()) return;
     if (qp->rnr_until_ns) return;
+    // Under real time a living peer may not have been scheduled: that is not a loss.
     const bool starved =
-        qp->link == s.shm.get() && s.now_ns - qp->first_try_ns < BEHIND_LIMIT_NS && s.shm->behind(qp->remote_gid);
+        !Clock::is_virtual() && s.now_ns - qp->first_try_ns < BEHIND_LIMIT_NS && s.port->behind(qp->remote_gid);
     if (starved) return await(s, qp);
-    if (qp->retries_left == 0 || qp->ack_timeout == 0) {
+    if (qp->retries_left == 0) {
         const Message& m = qp->sent.front();
         s.report.say(
             text("%s: transport retry exceeded on WQE %u: no answer from queue pair 0x%06x after %u sends in "
-                 "%" PRIu64 " ms; %s",
-                 qp->name, m.index, qp->remote_qpn, qp->retry_count - qp->retries_left + 1,
-                 (s.now_ns - qp->first_try_ns) / 1000000, peer_state(s, qp).c_str()));
+                 "%" PRIu64 " ms; %s%s",
+                 qp->name, m.index, qp->remote_qpn, qp->retry_count + 1, (s.now_ns - qp->first_try_ns) / 1000000,
+                 peer_state(s, qp).c_str(), is_atomic(m.opcode) ? "; the operation may have taken effect" : ""));
         return fail_oldest(s, qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, VENDOR_RETRY_EXCEEDED);
     }
     --qp->retries_left;
     s.report.count(Counter::retries);
+    qp->link = s.port->route(qp->remote_gid);  // the address may have an owner now
     go_back(qp, psn_add(qp->acked_psn, 1));
     await(s, qp);
 }
@@ -136,25 +143,33 @@ void answered(DeviceState& s, Qp* qp, const Packet& packet) {
     const uint8_t* aeth = packet.header + GDA_BYTES_OF(bth);
     const uint32_t syndrome = static_cast<uint32_t>(GDA_GET(aeth, aeth, syndrome));
     // Of a positive answer: all up to psn. Of any other: all before it.
-    uint32_t acked = syndrome == AETH_ACK ? psn : psn_add(psn, 0xffffff);
-    const uint32_t newest = psn_add(qp->next_psn, 0xffffff);
+    const bool positive = syndrome <= AETH_ACK;  // what is below counts credits, which nobody here waits for
+    uint32_t acked = positive ? psn : psn_add(psn, 0xffffff);
+    const uint32_t newest = psn_add(qp->fresh_psn, 0xffffff);
     if (psn_difference(acked, newest) > 0) return;  // of an earlier life of this queue pair
     // Answers come in the order of the requests: one for what is behind a read says that the read's data was lost.
     const Message* fetch = oldest_fetch(qp);
     const uint32_t missing = fetch ? psn_add(fetch->first_psn, fetch->arrived) : 0;
     const bool lost = fetch && psn_difference(acked, missing) >= 0;
     if (lost) acked = psn_add(missing, 0xffffff);
-    if (psn_difference(acked, qp->acked_psn) > 0) {
+    const bool progress = psn_difference(acked, qp->acked_psn) > 0;
+    if (progress) {
         advance(s, qp, acked);
         if (qp->state != MLX5_QPC_STATE_RTS || qp->sent.empty()) return;
-    } else if (syndrome == AETH_ACK && !lost) {
+    } else if (positive && !lost) {
         return;
     }
     if (lost) return ask_again(s, qp, missing);
-    if (syndrome == AETH_ACK) return;
-    if ((syndrome & 0xe0) == AETH_RNR_NAK) return not_ready(s, qp, psn, syndrome & 0x1f);
+    if (positive) return;
+    if (syndrome >= AETH_RNR_NAK && syndrome < AETH_RNR_NAK + RNR_TIMERS) {
+        return not_ready(s, qp, psn, syndrome - AETH_RNR_NAK);
+    }
     switch (syndrome) {
         case AETH_NAK_PSN_SEQUENCE:
+            if (!progress && qp->retries_left-- == 0) {
+                return refused(s, qp, "transport retry exceeded: the peer asks for the same packet again and again",
+                               MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, VENDOR_RETRY_EXCEEDED);
+            }
             s.report.count(Counter::retries);
             go_back(qp, psn);
             return await(s, qp);

@@ -18,8 +18,7 @@
 #include "sim/engine/gpu.h"
 #include "sim/engine/report.h"
 #include "sim/engine/table.h"
-#include "sim/link/loopback.h"
-#include "sim/link/shm.h"
+#include "sim/link/port.h"
 
 namespace sim {
 
@@ -128,6 +127,7 @@ struct Receive {
 struct Reply {
     enum class Kind : uint8_t { acknowledge, read, atomic } kind = Kind::acknowledge;
     uint8_t syndrome = 0;
+    bool again = false;  // of a read or atomic that was answered before
     bool begun = false;  // of a read: its first packet has gone
     uint32_t psn = 0;
     uint64_t value = 0;  // of an atomic: what was there before
@@ -161,7 +161,10 @@ struct Qp {
     // Connection.
     Gid local_gid = {}, remote_gid = {};
     uint32_t remote_qpn = 0;
-    Link* link = nullptr;  // null: each datagram has its own
+    Link* link = nullptr;    // null: each datagram has its own
+    uint32_t mtu = 4096;     // of the path, bytes of payload
+    uint16_t flow_port = 0;  // UDP source port: the same for all packets, so that they take one path
+    uint8_t traffic_class = 0, hop_limit = 64;
     bool remote_write_allowed = false, remote_read_allowed = false, remote_atomic_allowed = false;
     uint32_t q_key = 0;
     uint32_t most_fetches = 1, most_replies = 1;  // outstanding reads and atomics: as requester, as responder
@@ -175,6 +178,7 @@ struct Qp {
     size_t cursor = 0;         // the message that goes out next; sent.size(): none
     uint32_t cursor_psn = 0;   // its next packet
     uint32_t next_psn = 0;     // of the next message that is fetched
+    uint32_t fresh_psn = 0;    // the first that was never sent
     uint32_t acked_psn = 0;
     uint32_t asked_again =
         ~0u;                   // the lost response that was asked for again last: once is enough, then the timer counts
@@ -196,7 +200,8 @@ struct Qp {
     uint32_t write_key = 0;
     bool in_write = false, in_send = false;
     std::deque<Reply> replies;   // answers that found no room on the link, and fetched data
-    uint32_t fetch_replies = 0;  // reads and atomics among them
+    uint32_t fetch_replies = 0;  // reads and atomics among them that are answered for the first time
+    uint32_t again_replies = 0;  // and the others
     AtomicResult atomic_results[ATOMIC_RESULTS];
     uint32_t atomics_done = 0;
 
@@ -230,8 +235,7 @@ struct DeviceState {
 
     uint32_t slot = 0;
     Gid gids[GID_COUNT] = {};
-    std::unique_ptr<Loopback> loopback;
-    std::unique_ptr<Shm> shm;
+    std::unique_ptr<Port> port;
 
     std::vector<UarPage*> page_list;
     std::vector<Qp*> busy;  // that send, wait, owe an answer, or are in error

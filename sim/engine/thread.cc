@@ -52,7 +52,7 @@ void in_child() {
     generation.fetch_add(1);
     for (DeviceState* s : registry().devices) {
         s->thread_runs = false;  // threads do not survive a fork
-        if (s->shm) s->shm->disown();
+        s->port->disown();
     }
     after_fork();
 }
@@ -119,6 +119,13 @@ void delist(DeviceState* s) {
     devices.erase(std::remove(devices.begin(), devices.end(), s), devices.end());
 }
 
+bool each_device(const std::function<void(DeviceState&)>& visit) {
+    std::unique_lock<std::mutex> hold(registry().lock, std::try_to_lock);
+    if (!hold.owns_lock()) return false;
+    for (DeviceState* s : registry().devices) visit(*s);
+    return true;
+}
+
 void wake_thread(DeviceState& s) {
     {
         std::lock_guard<std::mutex> hold(s.thread_lock);
@@ -137,7 +144,8 @@ void stop_thread(DeviceState& s) {
 
 void start_thread(DeviceState& s) {
     std::lock_guard<std::mutex> one_at_a_time(s.thread_control);
-    const bool wanted = s.thread_mode.load() != static_cast<int>(Device::Thread::off) && s.attached.load() != 0;
+    const bool wanted =
+        !Clock::is_virtual() && s.thread_mode.load() != static_cast<int>(Device::Thread::off) && s.attached.load() != 0;
     if (!wanted || s.thread_runs) return;
     // The program's signals are for its own threads; faults of a copy are this thread's.
     sigset_t all, before;

@@ -8,6 +8,7 @@ namespace sim {
 
 // One step; 0 also when another thread is in it. `outside`: by a thread of the program.
 int step_now(DeviceState& s, bool outside);
+int step_one(DeviceState& s, bool outside);  // the same without a look at what time it is
 // Tells the driver what a command brought about.
 void deliver_pending(DeviceState& s);
 
@@ -19,5 +20,7 @@ void stop_thread(DeviceState& s);
 // Devices of this process, so that a fork finds their locks free.
 void enlist(DeviceState* s);
 void delist(DeviceState* s);
+// In the order in which they were made. False: another thread is in it, nothing was visited.
+bool each_device(const std::function<void(DeviceState&)>& visit);
 
 }  // namespace sim

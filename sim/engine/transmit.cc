@@ -3,11 +3,10 @@
 
 #include "sim/engine/transmit.h"
 
-#include <gda/formats/packet.h>
-
 #include <algorithm>
 #include <cstring>
 
+#include "sim/engine/packet.h"
 #include "sim/engine/retry.h"
 #include "sim/engine/vendor.h"
 
@@ -17,7 +16,9 @@ using namespace gda::prm;
 
 namespace {
 
-const uint64_t BYTES_PER_TURN = 65536;  // a packet of more counts as several
+const uint64_t BYTES_PER_TURN = 65536;  // a run of more counts as several packets
+const uint32_t WINDOW_PACKETS = 32;     // of 4 KiB fit into a socket's buffer as the system makes it
+const uint32_t ASK_EVERY = 16;          // packets of a long message for which an answer is asked before its end
 
 // The operation, as RC numbers it.
 uint8_t operation_of(uint8_t wqe_opcode, bool first, bool last) {
@@ -34,16 +35,6 @@ uint8_t operation_of(uint8_t wqe_opcode, bool first, bool last) {
     return immediate ? RC_SEND_LAST_WITH_IMMEDIATE : RC_SEND_LAST;
 }
 
-void begin_header(const Qp* qp, const ParsedWqe& wqe, uint32_t psn, bool last, Packet* packet) {
-    uint8_t* h = packet->header;
-    GDA_SET(bth, h, se, last && wqe.solicited);
-    GDA_SET(bth, h, pkey, 0xffff);
-    GDA_SET(bth, h, dest_qp, qp->datagrams() ? wqe.to_qpn : qp->remote_qpn);
-    GDA_SET(bth, h, ack_req, last && qp->reliable());
-    GDA_SET(bth, h, psn, psn);
-    packet->header_bytes = GDA_BYTES_OF(bth);
-}
-
 void add_reth(const ParsedWqe& wqe, uint64_t offset, Packet* packet) {
     uint8_t* at = packet->header + packet->header_bytes;
     GDA_SET(reth, at, va, wqe.remote_address + offset);
@@ -52,26 +43,24 @@ void add_reth(const ParsedWqe& wqe, uint64_t offset, Packet* packet) {
     packet->header_bytes += GDA_BYTES_OF(reth);
 }
 
-void build_header(const DeviceState& s, const Qp* qp, const ParsedWqe& wqe, uint32_t psn, bool first, bool last,
-                  Packet* packet) {
+// Of a request that carries payload, or of the part of one that has begun.
+void build_request(const DeviceState& s, const Qp* qp, const ParsedWqe& wqe, uint32_t psn, bool first, bool last,
+                   bool ask, Packet* packet) {
     uint8_t* h = packet->header;
-    begin_header(qp, wqe, psn, last, packet);
-    GDA_SET(bth, h, opcode, operation_of(wqe.opcode, first, last));
-    if (qp->reliable()) {
-        std::memcpy(packet->source, qp->local_gid, 16);
-        std::memcpy(packet->destination, qp->remote_gid, 16);
-    } else if (qp->datagrams()) {
+    begin_packet(qp, operation_of(wqe.opcode, first, last), psn, packet);
+    GDA_SET(bth, h, se, last && wqe.solicited);
+    GDA_SET(bth, h, ack_req, ask && qp->reliable());
+    if (qp->datagrams()) {
         GDA_SET(bth_parts, h, transport, BTH_UD);
+        GDA_SET(bth, h, dest_qp, wqe.to_qpn);
         uint8_t* at = h + packet->header_bytes;
         GDA_SET(deth, at, qkey, wqe.q_key);
         GDA_SET(deth, at, src_qp, qp->number);
         packet->header_bytes += GDA_BYTES_OF(deth);
-        std::memcpy(packet->source, s.gids[wqe.from_gid], 16);
-        std::memcpy(packet->destination, wqe.to_gid, 16);
-    } else {
+        std::memcpy(packet->source, s.gids[wqe.from_gid], sizeof packet->source);
+        std::memcpy(packet->destination, wqe.to_gid, sizeof packet->destination);
+    } else if (!qp->reliable()) {
         GDA_SET(bth_parts, h, transport, BTH_UC);
-        std::memcpy(packet->source, qp->local_gid, 16);
-        std::memcpy(packet->destination, qp->remote_gid, 16);
     }
     if (first && is_write(wqe.opcode)) add_reth(wqe, 0, packet);
     if (last && has_immediate(wqe.opcode)) {
@@ -82,21 +71,16 @@ void build_header(const DeviceState& s, const Qp* qp, const ParsedWqe& wqe, uint
 
 // The request of a read (from `offset` on) or of an atomic: no payload.
 void build_fetch(const Qp* qp, const ParsedWqe& wqe, uint32_t psn, uint64_t offset, Packet* packet) {
-    begin_header(qp, wqe, psn, true, packet);
-    std::memcpy(packet->source, qp->local_gid, 16);
-    std::memcpy(packet->destination, qp->remote_gid, 16);
-    uint8_t* h = packet->header;
-    if (wqe.opcode == MLX5_OPCODE_RDMA_READ) {
-        GDA_SET(bth, h, opcode, RC_RDMA_READ_REQUEST);
-        return add_reth(wqe, offset, packet);
-    }
     const AtomicOperation& o = wqe.atomic;
     const bool masked = wqe.opcode == MLX5_OPCODE_ATOMIC_MASKED_CS || wqe.opcode == MLX5_OPCODE_ATOMIC_MASKED_FA;
-    if (masked) {
-        GDA_SET(bth, h, opcode, o.compares ? OWN_MASKED_COMPARE_SWAP : OWN_MASKED_FETCH_ADD);
-    } else {
-        GDA_SET(bth, h, opcode, o.compares ? RC_COMPARE_SWAP : RC_FETCH_ADD);
-    }
+    const uint8_t opcode = wqe.opcode == MLX5_OPCODE_RDMA_READ ? static_cast<uint8_t>(RC_RDMA_READ_REQUEST)
+                           : masked ? static_cast<uint8_t>(o.compares ? OWN_MASKED_COMPARE_SWAP : OWN_MASKED_FETCH_ADD)
+                                    : static_cast<uint8_t>(o.compares ? RC_COMPARE_SWAP : RC_FETCH_ADD);
+    begin_packet(qp, opcode, psn, packet);
+    uint8_t* h = packet->header;
+    GDA_SET(bth, h, se, wqe.solicited);
+    GDA_SET(bth, h, ack_req, 1);
+    if (wqe.opcode == MLX5_OPCODE_RDMA_READ) return add_reth(wqe, offset, packet);
     uint8_t* at = h + packet->header_bytes;
     GDA_SET(atomiceth, at, va, wqe.remote_address);
     GDA_SET(atomiceth, at, rkey, wqe.remote_key);
@@ -137,64 +121,68 @@ bool gather(DeviceState& s, Qp* qp, bool local, const ParsedWqe& wqe, uint64_t o
     return true;
 }
 
-void sent(DeviceState& s, Qp* qp, uint64_t bytes) {
+// A cable that takes single packets may lose them: only so many are on their way, and answers are asked for meanwhile.
+bool in_window(const Qp* qp, const Link* link) {
+    if (!qp->reliable() || link->run_bytes() >= qp->mtu) return true;
+    return psn_difference(qp->cursor_psn, psn_add(qp->acked_psn, 1)) < static_cast<int32_t>(WINDOW_PACKETS);
+}
+
+// Hands it over, with what it says of itself to people. False: no room.
+bool hand_over(DeviceState& s, Qp* qp, const Message& m, Link* link, uint32_t packets, Packet* packet) {
+    packet->note_index = m.index;
+    packet->note_again = psn_difference(qp->cursor_psn, qp->fresh_psn) < 0;
+    if (!link->send(*packet)) {
+        s.report.count(Counter::link_full);
+        return false;
+    }
+    if (packet->unreadable) return true;
     s.report.count(Counter::packets_sent);
-    s.report.count(Counter::bytes_sent, bytes);
+    s.report.count(Counter::bytes_sent, packet->payload_bytes);
+    if (packet->note_again) s.report.count(Counter::packets_resent);
     ++s.done;
     if (!qp->deadline_ns && qp->reliable()) {
         qp->first_try_ns = s.now_ns;
         await(s, qp);
     }
+    qp->cursor_psn = psn_add(qp->cursor_psn, packets);
+    if (psn_difference(qp->cursor_psn, qp->fresh_psn) > 0) qp->fresh_psn = qp->cursor_psn;
+    return true;
 }
 
 }  // namespace
 
-Link* link_to(DeviceState& s, const uint8_t gid[16]) {
-    bool own = false;
-    for (const Gid& g : s.gids) own = own || std::memcmp(g, gid, sizeof g) == 0;
-    return own || !s.shm ? static_cast<Link*>(s.loopback.get()) : s.shm.get();
-}
-
-uint32_t packets_of(const Qp* qp, const ParsedWqe& wqe) {
-    if (!qp->link || wqe.atomic.bytes) return 1;
-    const uint64_t mtu = qp->link->run_bytes();
-    return static_cast<uint32_t>(std::max<uint64_t>(1, (wqe.bytes + mtu - 1) / mtu));
-}
+uint32_t packets_of(const Qp* qp, const ParsedWqe& wqe) { return wqe.atomic.bytes ? 1 : packets_for(qp, wqe.bytes); }
 
 Sent transmit(DeviceState& s, Qp* qp, const ParsedWqe& wqe, int* budget) {
     Message& m = qp->sent[qp->cursor];
-    Link* link = qp->link ? qp->link : link_to(s, wqe.to_gid);
-    const uint64_t mtu = link->run_bytes();
+    Link* link = qp->link ? qp->link : s.port->route(wqe.to_gid);
     const uint32_t packets = m.packets, first_psn = m.first_psn;
     uint32_t at = static_cast<uint32_t>(psn_difference(qp->cursor_psn, first_psn));
     if (m.fetches) {
+        if (!in_window(qp, link)) return Sent::no_room;
         Packet packet;
-        build_fetch(qp, wqe, qp->cursor_psn, at * mtu, &packet);
+        build_fetch(qp, wqe, qp->cursor_psn, uint64_t{at} * qp->mtu, &packet);
         --*budget;
-        if (!link->send(packet)) {
-            s.report.count(Counter::link_full);
-            return Sent::no_room;
-        }
-        sent(s, qp, 0);
-        qp->cursor_psn = psn_add(first_psn, packets);
+        if (!hand_over(s, qp, m, link, packets - at, &packet)) return Sent::no_room;
         ++qp->cursor;
         return Sent::all;
     }
     iovec list[64];
-    for (; at < packets; ++at) {
-        if (*budget <= 0) return Sent::no_room;
+    while (at < packets) {
+        if (*budget <= 0 || !in_window(qp, link)) return Sent::no_room;
         Packet packet;
-        const uint64_t offset = at * mtu, bytes = std::min(mtu, wqe.bytes - offset);
+        const uint64_t offset = uint64_t{at} * qp->mtu;
+        const uint64_t bytes = std::min(portion(qp, link), wqe.bytes - offset);
+        const uint32_t count = packets_for(qp, bytes);
+        const bool last = at + count == packets;
         *budget -= 1 + static_cast<int>(bytes / BYTES_PER_TURN);
-        bool readable = gather(s, qp, link == s.loopback.get(), wqe, offset, bytes, list, &packet.payload_count);
+        size_t pieces = 0;
+        bool readable = gather(s, qp, s.port->in_place(link), wqe, offset, bytes, list, &pieces);
         if (readable) {
-            build_header(s, qp, wqe, qp->cursor_psn, at == 0, at + 1 == packets, &packet);
-            packet.payload = list;
-            packet.payload_bytes = bytes;
-            if (!link->send(packet)) {
-                s.report.count(Counter::link_full);
-                return Sent::no_room;
-            }
+            const bool ask = last || (qp->cursor_psn + count) % ASK_EVERY < count;
+            build_request(s, qp, wqe, qp->cursor_psn, at == 0, last, ask, &packet);
+            set_payload(qp, list, pieces, bytes, &packet);
+            if (!hand_over(s, qp, m, link, count, &packet)) return Sent::no_room;
             readable = !packet.unreadable;
         }
         if (!readable) {
@@ -206,8 +194,7 @@ Sent transmit(DeviceState& s, Qp* qp, const ParsedWqe& wqe, int* budget) {
             m.vendor = VENDOR_LOCAL_UNMAPPED;
             return Sent::stopped;
         }
-        sent(s, qp, bytes);
-        qp->cursor_psn = psn_add(qp->cursor_psn, 1);
+        at += count;
     }
     ++qp->cursor;
     return Sent::all;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "sim/engine/doorbell.h"
+#include "sim/engine/packet.h"
 #include "sim/engine/requester.h"
 #include "sim/engine/transmit.h"
 #include "sim/firmware/handlers.h"
@@ -163,7 +164,13 @@ Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out) {
     qp->expected_psn = static_cast<uint32_t>(GDA_GET(qpc, qpc, next_rcv_psn));
     qp->min_rnr_nak = static_cast<uint32_t>(GDA_GET(qpc, qpc, min_rnr_nak));
     qp->max_message_bytes = uint64_t{1} << (log_message ? log_message : static_cast<uint32_t>(LOG_MAX_MESSAGE));
-    qp->link = link_to(s, qp->remote_gid);
+    qp->mtu = 128u << mtu;
+    qp->traffic_class = static_cast<uint8_t>(GDA_GET(qpc, qpc, primary_address_path.tclass));
+    qp->hop_limit = static_cast<uint8_t>(GDA_GET(qpc, qpc, primary_address_path.hop_limit));
+    qp->flow_port = static_cast<uint16_t>(GDA_GET(qpc, qpc, primary_address_path.udp_sport));
+    if (!qp->flow_port) qp->flow_port = flow_port_of(qp->number, qp->remote_qpn);
+    if (!qp->hop_limit) qp->hop_limit = DEFAULT_HOP_LIMIT;
+    qp->link = s.port->route(qp->remote_gid);
     take_depths(qp);
     qp->state = MLX5_QPC_STATE_RTR;
     return {};
@@ -187,7 +194,7 @@ Answer rtr2rts(DeviceState& s, const uint8_t* in, uint8_t* out) {
     qp->retry_count = qp->retries_left = static_cast<uint32_t>(GDA_GET(qpc, qpc, retry_count));
     qp->rnr_retry = qp->rnr_left = static_cast<uint32_t>(GDA_GET(qpc, qpc, rnr_retry));
     qp->ack_timeout = static_cast<uint32_t>(GDA_GET(qpc, qpc, primary_address_path.ack_timeout));
-    qp->next_psn = static_cast<uint32_t>(GDA_GET(qpc, qpc, next_send_psn));
+    qp->next_psn = qp->fresh_psn = static_cast<uint32_t>(GDA_GET(qpc, qpc, next_send_psn));
     qp->acked_psn = psn_add(qp->next_psn, 0xffffff);
     qp->state = MLX5_QPC_STATE_RTS;
     read_send_record(s, qp);  // what was posted before it was allowed is sent now

@@ -38,7 +38,7 @@ inline int failures = 0;
 
 // A packet with its own payload, from the NIC in slot 0 to the one in `to_slot`.
 struct Made {
-    Made(bth_opcode opcode, uint32_t psn, size_t bytes, uint32_t to_slot = 0, uint32_t run_mtu = 0, int gid_index = 3)
+    Made(uint32_t opcode, uint32_t psn, size_t bytes, uint32_t to_slot = 0, uint32_t run_mtu = 0, int gid_index = 3)
         : data(bytes) {
         for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<uint8_t>(i * 13 + psn);
         piece = {data.data(), data.size()};

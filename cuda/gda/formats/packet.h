@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// RoCE v2 transport headers, as the software NIC puts them on its links.
+// RoCE transport headers, as the software NIC puts them on its links, and the network headers around them.
 // Source: InfiniBand Architecture Specification, volume 1, "Transport Layer" (BTH, RETH, AETH, ImmDt, AtomicETH,
-// AtomicAckETH, DETH); for GRH also annex A17 (RoCE v2).
+// AtomicAckETH, DETH), annexes A16 (RoCE) and A17 (RoCE v2); IEEE 802.3; RFC 768 (UDP), 791 (IPv4), 826 (ARP), 4861
+// (neighbour discovery), 8200 (IPv6).
 #pragma once
 
 #include <gda/formats/bits.h>
@@ -135,6 +136,87 @@ struct grh_ipv4_bits {
     u8 checksum[0x10];
     u8 source[0x20];
     u8 destination[0x20];
+};
+
+// An Ethernet header behind two bytes that are not part of it: whole dwords, and IP behind them is aligned.
+enum ether_type {
+    ETHER_IPV4 = 0x0800,
+    ETHER_ARP = 0x0806,
+    ETHER_IPV6 = 0x86dd,
+    ETHER_ROCE_V1 = 0x8915,  // a GRH follows
+};
+struct ethernet_bits {
+    u8 reserved_at_0[0x10];
+    u8 destination[0x6][0x8];
+    u8 source[0x6][0x8];
+    u8 type[0x10];  // enum ether_type
+};
+
+enum ip_protocol {
+    IP_UDP = 0x11,
+    IP_IBA = 0x1b,  // in a GRH: BTH follows
+    IP_ICMPV6 = 0x3a,
+};
+struct ipv4_bits {
+    u8 version[0x4];
+    u8 ihl[0x4];  // in dwords: 5 without options
+    u8 tos[0x8];
+    u8 total_length[0x10];
+    u8 identification[0x10];
+    u8 reserved_at_30[0x1];
+    u8 df[0x1];
+    u8 mf[0x1];
+    u8 fragment_offset[0xd];
+    u8 ttl[0x8];
+    u8 protocol[0x8];  // enum ip_protocol
+    u8 checksum[0x10];
+    u8 source[0x4][0x8];
+    u8 destination[0x4][0x8];
+};
+
+enum udp_port {
+    UDP_ROCE_V2 = 4791,
+};
+struct udp_bits {
+    u8 source_port[0x10];
+    u8 destination_port[0x10];  // enum udp_port
+    u8 length[0x10];
+    u8 checksum[0x10];  // 0: none
+};
+
+enum arp_operation {
+    ARP_REQUEST = 0x1,
+    ARP_REPLY = 0x2,
+};
+struct arp_bits {
+    u8 hardware_type[0x10];  // 1: Ethernet
+    u8 protocol_type[0x10];  // enum ether_type
+    u8 hardware_bytes[0x8];
+    u8 protocol_bytes[0x8];
+    u8 operation[0x10];  // enum arp_operation
+    u8 sender_hardware[0x6][0x8];
+    u8 sender_protocol[0x4][0x8];
+    u8 target_hardware[0x6][0x8];
+    u8 target_protocol[0x4][0x8];
+};
+
+// A neighbour solicitation or advertisement with one option that holds a MAC.
+enum icmpv6_type {
+    ICMPV6_NEIGHBOUR_SOLICITATION = 135,
+    ICMPV6_NEIGHBOUR_ADVERTISEMENT = 136,
+};
+struct neighbour_bits {
+    u8 type[0x8];  // enum icmpv6_type
+    u8 code[0x8];
+    u8 checksum[0x10];
+    u8 router[0x1];
+    u8 solicited[0x1];
+    u8 overriding[0x1];
+    u8 reserved_at_23[0x1d];
+    u8 target[0x10][0x8];
+    u8 option_type[0x8];   // 1: MAC of the sender, 2: of the target
+    u8 option_units[0x8];  // of 8 bytes
+    u8 option_mac[0x6][0x8];
 };
 
 struct immdt_bits {
