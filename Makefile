@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # make demo      set up what is missing, then one put from a kernel to its completion
 # make test      set up what is missing, then checks, tests and a short sanitizer pass
+# make conformance   other people's programs and tests on the software NIC, a row for each suite
+#                    (SUITE="perftest ucx" some of them, ONLY="ib_send*" some cases, JSON=FILE every result)
 # make check     ruff, mypy, cython-lint and clang-format only
 # make sanitize  the tests with the software NIC and device code under ASan with UBSan, then TSan
 # make clean     remove everything built, also .venv
-.PHONY: demo test check sanitize clean
+.PHONY: demo test conformance check sanitize clean
 
 export PYTHONPATH := $(CURDIR)
 RUN = "$$(cat build/python)"
@@ -17,6 +19,10 @@ test:
 	@sh prepare.sh test
 	@$(MAKE) --no-print-directory check
 	@$(RUN) -m pytest
+
+conformance:
+	@sh prepare.sh conformance
+	@$(RUN) -m tests.conformance $(SUITE) $(if $(ONLY),--only "$(ONLY)") $(if $(JSON),--json $(JSON))
 
 check:
 	@[ -e build/python ] || sh prepare.sh test

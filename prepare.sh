@@ -3,6 +3,8 @@
 # Makes this tree runnable and writes the interpreter to use into build/python. Called by the Makefile:
 #   sh prepare.sh demo     what the demo needs
 #   sh prepare.sh test     and what the tests and checks need
+#   sh prepare.sh conformance   and what the conformance suites need besides: always looked for, for a missing program
+#                               fails them
 # If the interpreter at hand can import everything needed and the C headers are there, it is used and nothing is
 # installed; otherwise Debian packages and a virtual environment in .venv are set up (root or sudo, and a network).
 set -eu
@@ -14,11 +16,15 @@ say() { printf '%s\n' "$*"; }
 
 modules="numpy, rich, Cython, setuptools"
 packages="g++ make libibverbs-dev ibverbs-providers libnl-3-200"
-if [ "$purpose" = test ]; then
+if [ "$purpose" != demo ]; then
     modules="$modules, pytest, pytest_timeout, hypothesis"
-    packages="$packages ibverbs-utils clang"
+    packages="$packages ibverbs-utils clang libclang-rt-dev"
     # Programs of other people, and their tests: tests/conformance, and oracles of tests/formats.
-    packages="$packages perftest python3-pyverbs python3-scapy ucx-utils"
+    packages="$packages rdma-core perftest python3-pyverbs python3-scapy ucx-utils tshark"
+fi
+if [ "$purpose" = conformance ]; then
+    # A guest whose kernel has soft-RoCE: tests/conformance/rxe.
+    packages="$packages qemu-system-x86 busybox-static cpio kmod"
 fi
 
 have_headers() {
@@ -56,6 +62,7 @@ install_debian() {
 
 python=${PYTHON:-python3}
 if have_headers && can_import "$python"; then
+    if [ "$purpose" = conformance ] && command -v dpkg-query >/dev/null 2>&1; then install_debian; fi
     [ "$purpose" != demo ] || say "using $(command -v "$python"): it has everything needed"
 else
     command -v dpkg-query >/dev/null 2>&1 || {
@@ -69,13 +76,13 @@ else
     case $(command -v "$python" || true) in
         /usr/bin/*|/bin/*|"") packages="$packages python3 python3-dev python3-venv" ;;
     esac
-    if [ "$purpose" = test ]; then
+    if [ "$purpose" != demo ]; then
         # The kernel's own declaration of every firmware command: an oracle of the format tests.
         release=$(kernel_headers)
         [ -z "$release" ] || packages="$packages $release-common"
     fi
     install_debian
-    if [ "$purpose" = test ] && [ -z "$release" ]; then
+    if [ "$purpose" != demo ] && [ -z "$release" ]; then
         release=$(kernel_headers)
         packages="$release-common"
         [ -z "$release" ] || install_debian

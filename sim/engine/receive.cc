@@ -52,7 +52,8 @@ bool open_shared(DeviceState& s, Qp* qp) {
     uint8_t wqe[32 * WQE_SEGMENT_BYTES];
     const uint32_t bytes = std::min<uint32_t>(srq->stride, sizeof wqe);
     if (!read_ring(s, srq->ring, uint64_t{srq->head} * srq->stride, wqe, bytes, srq->name)) return false;
-    const uint16_t next = static_cast<uint16_t>(GDA_GET(wqe_srq_next_seg, wqe, next_wqe_index));
+    const uint16_t next = static_cast<uint16_t>(srq->cyclic ? (srq->head + 1) & (srq->entries - 1)
+                                                            : GDA_GET(wqe_srq_next_seg, wqe, next_wqe_index));
     if (next >= srq->entries) {
         spoil(s, srq, text("receive WQE %u names %u as the next one, the ring has %u", srq->head, next, srq->entries));
         return false;

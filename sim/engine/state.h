@@ -87,9 +87,10 @@ struct Srq {
     Pd* pd = nullptr;
     Region ring, record;
     uint32_t entries = 0, stride = 0;
-    uint16_t head = 0;   // the slot that is taken next
-    uint16_t taken = 0;  // how many ever were, modulo 2^16
-    uint32_t limit = 0;  // armed: an event when fewer are left; 0: not
+    bool cyclic = false;  // slots are taken in their order; else each names the next one
+    uint16_t head = 0;    // the slot that is taken next
+    uint16_t taken = 0;   // how many ever were, modulo 2^16
+    uint32_t limit = 0;   // armed: an event when fewer are left; 0: not
     bool failed = false;
     uint8_t context[GDA_BYTES_OF(rmpc)] = {};
     int uses = 0;  // queue pairs that take from it

@@ -36,6 +36,7 @@ void general(uint8_t* cap) {
     GDA_SET(cmd_hca_cap, cap, log_max_pd, LOG_MAX_OBJECTS);
     GDA_SET(cmd_hca_cap, cap, log_max_rq, LOG_MAX_OBJECTS);
     GDA_SET(cmd_hca_cap, cap, log_max_sq, LOG_MAX_OBJECTS);
+    GDA_SET(cmd_hca_cap, cap, log_max_rmp, LOG_MAX_OBJECTS);
     GDA_SET(cmd_hca_cap, cap, log_max_umem, LOG_MAX_UMEM);
     GDA_SET(cmd_hca_cap, cap, gid_table_size, 0);  // 8 entries, the smallest code; GID_COUNT of them are filled
     GDA_SET(cmd_hca_cap, cap, port_type, 1);       // Ethernet
@@ -101,7 +102,9 @@ Answer query_hca_cap(DeviceState& s, const uint8_t* in, uint8_t* out) {
             return roce(cap), Answer{};
         case HCA_CAP_ATOMIC:
             return atomics(cap), Answer{};
-        case HCA_CAP_QOS:  // none: all zero
+        case HCA_CAP_QOS:  // of these the NIC has nothing: all zero
+        case HCA_CAP_FLOW_TABLE:
+        case HCA_CAP_DEV_MEM:
             return {};
     }
     return {Cause::bad_capability, text("op_mod 0x%x", op_mod)};

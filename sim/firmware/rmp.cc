@@ -31,7 +31,9 @@ Answer create_rmp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     const uint32_t log_stride = static_cast<uint32_t>(GDA_GET(rmpc, rmpc, wq.log_wq_stride));
     const uint32_t log_entries = static_cast<uint32_t>(GDA_GET(rmpc, rmpc, wq.log_wq_sz));
     srq->stride = 1u << log_stride;
-    if (type != MLX5_WQ_TYPE_LINKED_LIST || srq->stride < LEAST_STRIDE_BYTES || srq->stride > MAX_RECEIVE_WQE_BYTES) {
+    srq->cyclic = type == MLX5_WQ_TYPE_CYCLIC;
+    if ((type != MLX5_WQ_TYPE_LINKED_LIST && !srq->cyclic) || srq->stride < LEAST_STRIDE_BYTES ||
+        srq->stride > MAX_RECEIVE_WQE_BYTES) {
         return {Cause::rmp_kind, text("wq_type %u, log_wq_stride %u", type, log_stride)};
     }
     if (log_entries > LOG_MAX_QUEUE) {

@@ -121,6 +121,9 @@ void mark_umems(std::vector<uint8_t>* in) {
     } else if (opcode == MLX5_CMD_OP_CREATE_QP && bytes >= GDA_BYTES_OF(create_qp_in)) {
         if (GDA_GET(create_qp_in, p, wq_umem_id)) GDA_SET(create_qp_in, p, wq_umem_valid, 1);
         if (GDA_GET(create_qp_in, p, qpc.dbr_umem_id)) GDA_SET(create_qp_in, p, qpc.dbr_umem_valid, 1);
+    } else if (opcode == MLX5_CMD_OP_CREATE_RMP && bytes >= GDA_BYTES_OF(create_rmp_in)) {
+        if (GDA_GET(create_rmp_in, p, ctx.wq.wq_umem_id)) GDA_SET(create_rmp_in, p, ctx.wq.wq_umem_valid, 1);
+        if (GDA_GET(create_rmp_in, p, ctx.wq.dbr_umem_id)) GDA_SET(create_rmp_in, p, ctx.wq.dbr_umem_valid, 1);
     } else if (opcode == MLX5_CMD_OP_CREATE_MKEY && bytes >= GDA_BYTES_OF(create_mkey_in)) {
         if (GDA_GET(create_mkey_in, p, mkey_umem_id)) GDA_SET(create_mkey_in, p, mkey_umem_valid, 1);
     }

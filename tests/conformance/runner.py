@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs other people's programs on the software NIC: one alone, or a server and its client on one host.
 
-Used by the tests of this directory only. Everything is bounded, and a program that hangs is ended with its whole
-process group. A program that is not installed is reported as not run, with the package that has it.
+Used by the suites. Everything is bounded, and a program that hangs is ended with its whole process group. A program
+that is not installed is reported as such, with the package that has it.
 """
 
 from __future__ import annotations
@@ -18,38 +18,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
-from gda import sim
-from gda.errors import UnavailableError
+from .results import FailedError, NotInstalledError
 
 DEADLINE_S = 60
 
 
 def need(program: str, package: str) -> str:
-    """Path of a program, or the test is skipped with the Debian package to install."""
+    """Path of a program; NotInstalledError names the Debian package that has it."""
     found = shutil.which(program)
     if found is None:
-        pytest.skip(f"not run: apt-get install {package}")
+        raise NotInstalledError(f"apt-get install {package}")
     return found
-
-
-def environment(meeting_place: Path, **more: str) -> dict[str, str]:
-    """Environment of a program on the software NIC; NICs of one `meeting_place` find each other."""
-    try:
-        libraries = sim.preload_libraries()
-    except UnavailableError as error:
-        pytest.skip(f"not run: {error}")
-    return {
-        **os.environ,
-        "LD_PRELOAD": ":".join(libraries),
-        "GDA_SIM_DIRECTORY": str(meeting_place),
-        # For a sanitized build of the NIC under programs that are not: what they leak is their own affair, and how
-        # they order their accesses before a doorbell cannot be seen.
-        "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0",
-        "TSAN_OPTIONS": "ignore_noninstrumented_modules=1",
-        **more,
-    }
 
 
 @dataclass
@@ -162,8 +141,10 @@ def pair(
 
 
 def check_pair(ends: tuple[Done, Done]) -> tuple[str, str]:
-    """Return what both said; the test fails unless both ended well."""
+    """Return what both said; FailedError unless both ended well."""
     server, client = ends
-    assert client.status == 0, f"client: {client}\n\nserver: {server}"
-    assert server.status == 0, f"server: {server}\n\nclient: {client}"
+    if client.status != 0:
+        raise FailedError(f"client: {client}\n\nserver: {server}")
+    if server.status != 0:
+        raise FailedError(f"server: {server}\n\nclient: {client}")
     return server.output, client.output

@@ -10,11 +10,11 @@ namespace {
 
 // A shared receive queue: a linked list in its ring, posted to as libmlx5 does.
 struct Shared {
-    Shared(Nic& n, uint32_t log_entries = 3, uint32_t log_stride = 5)
+    Shared(Nic& n, uint32_t log_entries = 3, uint32_t log_stride = 5, uint32_t type = MLX5_WQ_TYPE_LINKED_LIST)
         : nic(n), log(log_entries), stride(1u << log_stride), memory((stride << log) + 64) {
         for (uint32_t i = 0; i < 1u << log; ++i) GDA_SET(wqe_srq_next_seg, slot(i), next_wqe_index, i + 1);
         CHECK_EQ(nic.device.register_umem(memory.address(), (stride << log) + 64, &umem), 0);
-        Call c = create(MLX5_WQ_TYPE_LINKED_LIST);
+        Call c = create(type);
         CHECK(c.send(nic));
         number = static_cast<uint32_t>(GDA_GET(create_rmp_out, c.out.data(), rmpn));
     }
@@ -83,8 +83,8 @@ struct Shared {
 
 // Two senders, two receivers that take from one queue.
 struct Crowd {
-    Crowd()
-        : shared(nic),
+    explicit Crowd(uint32_t type = MLX5_WQ_TYPE_LINKED_LIST)
+        : shared(nic, 3, 5, type),
           send_cq(nic, 6),
           cq(nic, 6),
           a(nic, send_cq),
@@ -215,6 +215,21 @@ void errors_and_last_wqe() {
     CHECK_EQ(w.shared.destroy(), MLX5_CMD_STAT_BAD_RES_STATE_ERR);
 }
 
+// Slots are taken in their order, whatever their links say.
+void cyclic_takes_slots_in_order() {
+    Crowd w(MLX5_WQ_TYPE_CYCLIC);
+    for (uint32_t i = 0; i < 8; ++i) GDA_SET(wqe_srq_next_seg, w.shared.slot(i), next_wqe_index, 0xfffe);
+    for (uint32_t i = 0; i < 20; ++i) {
+        w.shared.head = i % 8;
+        w.shared.post(w.at(i), 1024, w.key.key);
+        w.send(i % 2 ? w.a : w.c, static_cast<uint8_t>(i + 1));
+        const uint8_t* e = w.cq.wait();
+        CHECK_EQ(opcode_of(e), MLX5_CQE_RESP_SEND);
+        CHECK_EQ(index_of(e), i % 8);
+        CHECK_EQ(w.memory.p[1024 * i], i + 1);
+    }
+}
+
 void broken_list() {
     Crowd w;
     w.shared.post(w.at(0), 1024, w.key.key);
@@ -225,7 +240,7 @@ void broken_list() {
     bool told = false;
     for (const auto& e : w.nic.asynchronous) told = told || e.second == static_cast<int>(sim::AsyncEvent::srq_error);
     CHECK(told);
-    Call bad = w.shared.create(MLX5_WQ_TYPE_CYCLIC);
+    Call bad = w.shared.create(MLX5_WQ_TYPE_CYCLIC + 1);
     CHECK(!bad.send(w.nic));
     CHECK_EQ(bad.status(), MLX5_CMD_STAT_BAD_PARAM_ERR);
 }
@@ -400,6 +415,7 @@ int main(int argc, char** argv) {
             {"empty_queue", empty_queue},
             {"limit_event", limit_event},
             {"errors_and_last_wqe", errors_and_last_wqe},
+            {"cyclic_takes_slots_in_order", cyclic_takes_slots_in_order},
             {"broken_list", broken_list},
             {"cq_resize", cq_resize},
             {"cq_resize_refused", cq_resize_refused},

@@ -61,7 +61,9 @@ enum hca_cap_type {
     HCA_CAP_GENERAL = 0x0,
     HCA_CAP_ATOMIC = 0x3,
     HCA_CAP_ROCE = 0x4,
+    HCA_CAP_FLOW_TABLE = 0x7,
     HCA_CAP_QOS = 0xc,
+    HCA_CAP_DEV_MEM = 0xf,
     HCA_CAP_GENERAL_2 = 0x20,
 };
 
@@ -140,7 +142,7 @@ enum atomic_operation {
 
 enum wq_type {
     MLX5_WQ_TYPE_LINKED_LIST = 0x0,  // each WQE names the next one: shared receive queues
-    MLX5_WQ_TYPE_CYCLIC = 0x1,
+    MLX5_WQ_TYPE_CYCLIC = 0x1,       // in the order of the ring
 };
 
 enum rmpc_state {
@@ -271,7 +273,9 @@ struct cmd_hca_cap_bits {
     u8 log_max_rq[0x5];
     u8 reserved_at_368[0x3];
     u8 log_max_sq[0x5];
-    u8 reserved_at_370[0x90];
+    u8 reserved_at_370[0x13];
+    u8 log_max_rmp[0x5];
+    u8 reserved_at_388[0x78];
     u8 general_obj_types[0x40];
     u8 sq_ts_format[0x2];
     u8 rq_ts_format[0x2];

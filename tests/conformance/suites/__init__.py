@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The suites, in the order in which the command runs them: a row each."""
+
+from __future__ import annotations
+
+from ..results import Suite
+from . import perftest, pingpong, pyverbs, ucx
+
+SUITES: list[Suite] = [pyverbs.SUITE, pingpong.SUITE, perftest.SUITE, ucx.SUITE]

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rdma-core's own tests, Debian's copies unmodified, by Debian's Python and pyverbs.
+
+Every file that the package ships is a case, but for those that test another vendor's card. One process a file, so that
+a crash is told apart.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from .. import runner
+from ..results import Case, FailedError, Host, NotInstalledError, Result, Suite
+
+WHERE = (Path("/usr/share/doc/rdma-core/tests"), Path("/usr/share/doc/python3-pyverbs/tests"))
+PYTHON = Path("/usr/bin/python3")
+OTHER_CARDS = ("test_efa",)  # prefixes of files that only speak to Amazon's EFA
+LATER = ("test_mlx5_mkey",)  # layouts of memory keys
+OUTCOMES = {"ok": "passed", "FAIL": "failed", "ERROR": "failed", "expected failure": "passed"}
+
+
+def shipped() -> list[Path]:
+    """The package's files; none when it is not installed."""
+    return sorted(next((path for path in WHERE if path.is_dir()), Path("/nonexistent")).glob("*.*"))
+
+
+def modules() -> list[str]:
+    """Names of the test files that concern this card."""
+    names = {path.name.split(".")[0] for path in shipped()}
+    return sorted(n for n in names if n.startswith("test_") and not n.startswith((*OTHER_CARDS, *LATER)))
+
+
+@functools.cache
+def python_version() -> tuple[int, ...]:
+    """Of Debian's Python; NotInstalledError when it lacks what the tests import."""
+    script = "import sys, pyverbs.device, scapy.fields; print(*sys.version_info[:2])"
+    if not PYTHON.exists():
+        raise NotInstalledError(f"apt-get install python3 ({PYTHON} does not exist)")
+    done = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise NotInstalledError("apt-get install python3-pyverbs python3-scapy")
+    return tuple(int(n) for n in done.stdout.split())
+
+
+def unpack(directory: Path) -> Path:
+    """Make the package `tests` in `directory`."""
+    target = directory / "tests"
+    target.mkdir()
+    for source in shipped():
+        if source.suffix == ".gz":
+            (target / source.stem).write_bytes(gzip.decompress(source.read_bytes()))
+        else:
+            shutil.copy(source, target)
+    return target
+
+
+def results(output: str) -> dict[str, tuple[str, str]]:
+    """Test -> (passed, failed or skipped; message), read from unittest's -v output.
+
+    A test may print between its name and its outcome, which then stands on a line of its own.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    name = ""
+    for line in output.splitlines():
+        started = re.match(r"(test\w+) \((?:tests\.)?([\w.]+)\)", line)
+        if started:
+            words = started[2]
+            name = words if words.endswith(started[1]) else f"{words}.{started[1]}"
+        outcome = r"(?:(ok|FAIL|ERROR|expected failure)|skipped (['\"])(.*)\2)$"
+        ended = re.search(rf"\.\.\. {outcome}", line) or re.match(outcome, line)
+        if ended and name:
+            found[name] = ("skipped", ended[3]) if ended[3] is not None else (OUTCOMES[ended[1]], "")
+            name = ""
+    return found
+
+
+def run_module(host: Host, module: str) -> list[Result]:
+    """Run one file and read what became of each of its tests."""
+    version = python_version()
+    sources = unpack(host.directory)
+    command = [str(PYTHON), str(sources / "run_tests.py"), "-v", "-k", f"tests.{module}."]
+    # Later versions ask iproute2 for the devices' network names, by netlink, which the software NIC does not answer:
+    # what that program says on a machine whose kernel has no RDMA device.
+    tools = host.directory / "tools"
+    tools.mkdir()
+    (tools / "rdma").write_text("#!/bin/sh\necho '[]'\n")
+    (tools / "rdma").chmod(0o755)
+    path = f"{tools}:{host.environment['PATH']}"
+    begun = time.monotonic()
+    done = runner.run(command, {**host.environment, "PATH": path, "PYTHONDONTWRITEBYTECODE": "1"}, host.directory)
+    seconds = time.monotonic() - begun
+    seen = results(done.output)
+    counted = re.search(r"^Ran (\d+) tests?", done.output, re.MULTILINE)
+    if counted is None or len(seen) != int(counted[1]) or not seen:
+        raise FailedError(f"{len(seen)} results were read: {sorted(seen)}\n{done}")
+    share = seconds / len(seen)
+    found = [
+        Result(name, how, message if how != "failed" else failure(done.output, name), share)
+        for name, (how, message) in seen.items()
+    ]
+    if done.status != 0 and not any(result.outcome == "failed" for result in found):
+        passed = re.search(r"^OK( \(|$)", done.output, re.MULTILINE)
+        if passed and "Exception ignored" in done.output and version >= (3, 12):
+            # unittest said OK; what follows is pyverbs taking its objects down in no order.
+            words = "pyverbs closes children by WeakSet.pop, which fails on this Python"
+            found.append(Result(f"{module}.teardown", "skipped", words))
+        else:
+            found.append(Result(f"{module}.exit", "failed", str(done)))
+    return found
+
+
+def failure(output: str, name: str) -> str:
+    """What unittest printed about a test that failed."""
+    words = name.rsplit(".", 1)
+    block = re.search(rf"^(?:FAIL|ERROR): {words[1]} \(.*?\)\n(.*?)(?:^=====|^Ran )", output, re.MULTILINE | re.DOTALL)
+    return block[1].strip()[-1500:] if block else "unittest says no more"
+
+
+def cases() -> list[Case]:
+    """One case a file."""
+    if not modules():
+
+        def missing(host: Host) -> None:
+            raise NotInstalledError("apt-get install rdma-core python3-pyverbs python3-scapy")
+
+        return [Case("test_files", missing)]
+    return [Case(module, functools.partial(run_module, module=module)) for module in modules()]
+
+
+SUITE = Suite("pyverbs", "rdma-core's own tests", cases, 300)
