@@ -42,6 +42,19 @@ class SoftwareNic:
         if code:
             raise UnavailableError(f"the software NIC's thread cannot be set to {mode}: {_reason(self._library, code)}")
 
+    def set_virtual_time(self, on: bool) -> None:
+        """Virtual time for all NICs of this process, or the system's clock again.
+
+        Under virtual time only step() and pollers move a NIC, and a step that finds nothing to do lets time jump to
+        the next timer: the longest timeout takes no time, and a run depends on its seeds alone. For NICs without
+        traffic on the way.
+        """
+        self._library.gda_sim_set_virtual_time(int(on))
+
+    def now_ns(self) -> int:
+        """Nanoseconds of the NIC's clock, real or virtual."""
+        return int(self._library.gda_sim_now_ns())
+
     def counter(self, name: str) -> int:
         """One counter since the NIC started. Raises ArgumentError for an unknown name."""
         names = self._counter_names()
@@ -160,6 +173,8 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("gda_sim_message", ctypes.c_char_p, ()),
     ("gda_sim_step", ctypes.c_int, ()),
     ("gda_sim_set_thread", ctypes.c_int, (ctypes.c_int,)),
+    ("gda_sim_set_virtual_time", None, (ctypes.c_int,)),
+    ("gda_sim_now_ns", ctypes.c_uint64, ()),
     ("gda_sim_counter", ctypes.c_uint64, (ctypes.c_char_p,)),
     ("gda_sim_counter_names", ctypes.c_char_p, ()),
     ("gda_sim_report", ctypes.c_char_p, ()),

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from gda import attach, config
 from gda.errors import ArgumentError, UnavailableError
 
-__all__ = ["current", "preload_libraries", "run"]
+__all__ = ["current", "preload_libraries", "run", "virtual_time"]
 
 _SANITIZER = re.compile(rb"\x00(lib[at]san\.so\.[0-9]+)\x00")
 
@@ -27,6 +28,21 @@ def current() -> attach.SoftwareNic:
     Raises UnavailableError when its library is not built or it cannot attach here.
     """
     return attach.software_nic()
+
+
+@contextmanager
+def virtual_time() -> Iterator[attach.SoftwareNic]:
+    """Let the NICs of this process live in virtual time inside the `with`, from one second on; gives the NIC.
+
+    Time stands while anything can move and then jumps to the next timer (attach.SoftwareNic.set_virtual_time). The
+    deadlines of device code stay in real time.
+    """
+    nic = current()
+    nic.set_virtual_time(True)
+    try:
+        yield nic
+    finally:
+        nic.set_virtual_time(False)
 
 
 def preload_libraries() -> list[str]:

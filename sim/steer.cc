@@ -46,6 +46,9 @@ int gda_sim_set_thread(int mode) {
     return 0;
 }
 
+void gda_sim_set_virtual_time(int on) { Device::set_virtual_time(on != 0); }
+uint64_t gda_sim_now_ns(void) { return Device::now_ns(); }
+
 uint64_t gda_sim_counter(const char* name) {
     Nic nic(Nic::Make::no);
     return nic && name ? nic->counter(name) : 0;

@@ -19,6 +19,10 @@ GDA_SIM_EXPORT int gda_sim_step(void);
 // 0: only steps; 1: a background thread that naps when idle (default); 2: a background thread that spins.
 GDA_SIM_EXPORT int gda_sim_set_thread(int mode);
 
+// Virtual time on or off, for all NICs of the process; and what time it is, in nanoseconds of either clock.
+GDA_SIM_EXPORT void gda_sim_set_virtual_time(int on);
+GDA_SIM_EXPORT uint64_t gda_sim_now_ns(void);
+
 GDA_SIM_EXPORT uint64_t gda_sim_counter(const char* name);
 GDA_SIM_EXPORT const char* gda_sim_counter_names(void);  // separated by newlines
 GDA_SIM_EXPORT const char* gda_sim_report(void);         // sentences separated by newlines

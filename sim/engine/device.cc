@@ -89,6 +89,8 @@ void Device::set_virtual_time(bool on) {
     each_device([](DeviceState& s) { start_thread(s); });
 }
 
+int Device::settle() { return Clock::is_virtual() ? settle_virtual() : 0; }
+
 uint64_t Device::now_ns() { return Clock().now_ns(); }
 
 int Device::step() { return step_now(*state_, true); }

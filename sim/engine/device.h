@@ -68,6 +68,7 @@ class Device {
     // to do lets time jump to the next timer. For NICs without traffic; a background thread does not run meanwhile.
     static void set_virtual_time(bool on);
     static uint64_t now_ns();
+    static int settle();  // under virtual time: everything that can be done before time must move
 
     // How the background thread behaves: off (only step() by callers), adaptive (naps when idle), busy (spins).
     enum class Thread { off, adaptive, busy };

@@ -25,6 +25,16 @@ uint64_t next_due(DeviceState& s) {
 
 }  // namespace
 
+int settle_virtual() {
+    int all = 0;
+    for (int done = 1; done;) {
+        done = 0;
+        each_device([&](DeviceState& s) { done += step_one(s, true); });
+        all += done;
+    }
+    return all;
+}
+
 int step_virtual() {
     int done = 0;
     uint64_t due = 0;

@@ -10,5 +10,7 @@ namespace sim {
 // What every NIC can do now; if that is nothing, time jumps to the next moment at which one can. Returns how many
 // things were done, a jump among them; 0: nothing will ever happen by itself.
 int step_virtual();
+// The same at this moment only: time stands. Returns how many things were done.
+int settle_virtual();
 
 }  // namespace sim

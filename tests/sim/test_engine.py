@@ -36,6 +36,7 @@ PROGRAMS = (
     "engine_datagram_test",
     "engine_shared_test",
     "engine_loss_test",
+    "engine_transport_test",
 )
 SOURCES = [p for room in ("link", "engine", "firmware") for p in sorted((ROOT / "sim" / room).glob("*.cc"))]
 
