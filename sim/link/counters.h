@@ -11,9 +11,16 @@
 namespace sim {
 
 // name, then what it counts
-#define SIM_LINK_COUNTERS(X)                                                  \
-    X(packets_over_link_mtu) /* dropped: longer than the MTU of the netdev */ \
-    X(packets_to_nowhere)    /* lost: nobody here has the destination's GID */
+#define SIM_LINK_COUNTERS(X)                                                     \
+    X(packets_over_link_mtu)   /* dropped: longer than the MTU of the netdev */  \
+    X(packets_to_nowhere)      /* lost: nobody here has the destination's GID */ \
+    X(fault_dropped)           /* by chance or rule */                           \
+    X(fault_duplicated)        /* sent twice */                                  \
+    X(fault_reordered)         /* held back behind later packets */              \
+    X(fault_delayed)           /* by a delay or a rate */                        \
+    X(fault_corrupted)         /* one bit changed */                             \
+    X(fault_corruption_caught) /* of them, refused: ICRC, checksum or length */  \
+    X(fault_link_down)         /* lost in either direction while it was down */
 
 enum class LinkCounter : int {
 #define SIM_NAME(name) name,

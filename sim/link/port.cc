@@ -3,12 +3,25 @@
 
 #include "sim/link/port.h"
 
+#include <cstdlib>
 #include <cstring>
+
+#include "sim/link/run.h"
 
 namespace sim {
 
-Port::Port(const Clock&, Link::Receive own)
-    : loopback_(std::move(own)),
+namespace {
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+}
+
+}  // namespace
+
+Port::Port(const Clock& clock, Link::Receive own)
+    : tap_(clock),
+      loopback_(std::move(own)),
       shm_(std::make_unique<Shm>()),
       nowhere_(tap_.counters),
       to_self_(loopback_, tap_),
@@ -23,6 +36,11 @@ Port::Port(const Clock&, Link::Receive own)
     Gid gids[GID_COUNT];
     for (int i = 0; i < GID_COUNT; ++i) gid_of(slot_, i, gids[i]);
     set_gids(gids, GID_COUNT);
+    tap_.faults.set_stream(slot_);
+
+    std::string problem;
+    if (!set_faults(environment("GDA_SIM_FAULTS"), &problem)) problems_.push_back("GDA_SIM_FAULTS: " + problem);
+    if (!set_capture(environment("GDA_SIM_CAPTURE"), &problem)) problems_.push_back("GDA_SIM_CAPTURE: " + problem);
 }
 
 Port::~Port() = default;
@@ -45,8 +63,34 @@ Link* Port::route(const uint8_t gid[16]) {
     return &to_nobody_;
 }
 
+bool Port::set_capture(const std::string& path, std::string* problem) {
+    if (!path.empty()) return tap_.capture.open(path, slot_, problem);
+    tap_.capture.close();
+    return true;
+}
+
 int Port::poll(const Link::Receive& receive, int budget) {
-    return to_self_.poll(receive, budget) + to_host_.poll(receive, budget);
+    int done = 0;
+    if (tap_.room_ns && tap_.clock.now_ns() >= tap_.room_ns) tap_.room_ns = 0;
+    if (!tap_.held.empty()) done += tap_.held.release(tap_.clock.now_ns());
+    done += to_self_.poll(receive, budget);
+    if (!tap_.looks()) return done + to_host_.poll(receive, budget);
+    const Link::Receive looked_at = [this, &receive](const Packet& packet) { from_others(packet, receive); };
+    return done + to_host_.poll(looked_at, budget);
+}
+
+// What the NICs of other processes sent, while a fault or a capture is on.
+void Port::from_others(const Packet& packet, const Link::Receive& receive) {
+    const bool down = tap_.faults.down();
+    if (tap_.capture.on()) {
+        const uint64_t now_ns = tap_.clock.now_ns();
+        for_each_packet(packet, [&](const Packet& one) {
+            tap_.capture.received(one, now_ns, down ? "lost by fault: link is down" : "");
+            return tap_.capture.on();
+        });
+    }
+    if (down) return tap_.counters.count(LinkCounter::fault_link_down);
+    receive(packet);
 }
 
 bool Port::peer_lives(const uint8_t gid[16]) const { return own(gid) || shm_->alive(gid); }

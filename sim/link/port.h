@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The port of a NIC: what the engine sees of the cable. It owns the carriers and chooses one by destination: this NIC
 // itself, the NICs of other processes of this host, or nobody. Every function is called under the lock of its NIC,
-// except the counters. docs/simulator.md, "Links".
+// except the counters. The environment may order faults (GDA_SIM_FAULTS) and a capture (GDA_SIM_CAPTURE) from the
+// start; it is read here alone. docs/simulator.md, "Links".
 #pragma once
 
 #include <array>
@@ -37,12 +38,19 @@ class Port {
     // get an owner later, so ask again before a message is sent once more.
     Link* route(const uint8_t gid[16]);
     // Whether a link hands the payload on in place: then it may be memory that the CPU cannot read.
-    bool in_place(const Link* link) const { return link == &to_self_ && to_self_.run_bytes() != 0; }
+    bool in_place(const Link* link) const { return link == &to_self_ && !tap_.looks(); }
 
     // Hands over what has arrived, at most `budget` packets of each carrier; sends held packets that have fallen due.
     int poll(const Link::Receive& receive, int budget);
     // The earliest time at which poll() has something to do of itself; 0: none.
-    uint64_t due_ns() const { return 0; }
+    uint64_t due_ns() const { return tap_.due_ns(); }
+
+    // Faults of the network, by the language of fault_spec.h, and a capture of what it carries. While either is on,
+    // links take single packets only. False: *problem says why, and nothing changed.
+    bool set_faults(const std::string& text, std::string* problem) { return tap_.faults.set(text, problem); }
+    bool set_capture(const std::string& path, std::string* problem);  // an empty path ends it
+    Faults& faults() { return tap_.faults; }
+    Capture& capture() { return tap_.capture; }
 
     // The MTU of the netdev: an IP packet (RoCE v1: GRH packet) longer than this is dropped and counted.
     void set_mtu(uint32_t bytes) { tap_.mtu_bytes = bytes; }
@@ -60,6 +68,8 @@ class Port {
     static std::vector<std::string> counter_names() { return LinkCounters::names(); }
 
    private:
+    void from_others(const Packet& packet, const Link::Receive& receive);
+
     // A cable that ends nowhere: the sender's retry counter is what notices.
     struct Nowhere final : Link {
         explicit Nowhere(LinkCounters& counters) : counters_(counters) {}

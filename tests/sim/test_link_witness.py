@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of the software NIC before witnesses that know nothing of it.
+"""Frames and captures of the software NIC before witnesses that know nothing of it.
 
 scapy computes the ICRC again, a few lines over zlib do it for IPv6 and RoCE v1, and tshark dissects every frame. All
 frames come from `link_wire_test frames`: each opcode, each kind of address, several sizes.
@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from test_link import Build, build, run  # noqa: F401
+from test_link import Build, build, environment, run  # noqa: F401
 
 DEBIAN_PYTHON = "/usr/bin/python3"
 SCAPY = """
@@ -107,3 +107,31 @@ def test_dissection_by_tshark(frames: list[bytes], tmp_path: Path) -> None:
     for row, frame in zip(rows, frames, strict=True):
         bth = {0x0800: 42, 0x86DD: 62, 0x8915: 54}[ether_type(frame)]
         assert [int(value, 0) for value in row] == [frame[bth], 0x123456, 0xABC000 + frame[bth]]
+
+
+def test_capture_by_tshark(build: Build, tmp_path: Path) -> None:  # noqa: F811
+    if shutil.which("tshark") is None:
+        pytest.skip("not run: tshark is not installed (apt-get install tshark)")
+    capture = tmp_path / "example.pcapng"
+    made = run([str(build("link_capture_test", "plain")), "write", str(capture)], env=environment(tmp_path))
+    assert made.returncode == 0, made.stderr
+    fields = ("infiniband.bth.opcode", "infiniband.bth.psn", "frame.time_epoch", "frame.interface_name")
+    rows = dissected(capture, *fields, "frame.packet_flags", "frame.comment")
+    again = "QP 0x000077, WQE 0, sent again"
+    lost = "; dropped by fault: drop RC_RDMA_WRITE_MIDDLE first=1"
+    expected = [
+        (6, 0, 1000, "QP 0x000077, WQE 0"),
+        (7, 1, 1000, "QP 0x000077, WQE 0" + lost),
+        (8, 2, 1000, "QP 0x000077, WQE 0"),
+        (6, 0, 2000, again),
+        (7, 1, 2000, again),
+        (8, 2, 2000, again),
+        (17, 2, 3000, "QP 0x000077"),
+        (20, 3, 4000, "QP 0x000077"),
+        (18, 3, 5000, "QP 0x000077"),
+        (100, 9, 6000, "QP 0x000077"),
+    ]
+    assert rows == [
+        [str(opcode), str(psn), f"1.{at:09}", "gda-sim-0", "0x00000002", comment]
+        for opcode, psn, at, comment in expected
+    ]
