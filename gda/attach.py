@@ -8,14 +8,16 @@ Works too in a process that was started with the preload library: then it is the
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from gda import config
 from gda.errors import ArgumentError, UnavailableError
 
-__all__ = ["SoftwareNic", "idle_hook_address", "loaded", "software_nic"]
+__all__ = ["SoftwareNic", "check_faults", "idle_hook_address", "loaded", "software_nic"]
 
 _THREAD_MODES = {"off": 0, "adaptive": 1, "busy": 2}
 
@@ -79,6 +81,27 @@ class SoftwareNic:
         value = ctypes.c_uint64()
         return value.value if self._library.gda_sim_last_doorbell(qpn, ctypes.byref(value)) else None
 
+    def set_faults(self, text: str) -> None:
+        """Faults of the network from now on, such as "drop=5%,seed=7; drop answer psn=7 first=1"; "" ends them.
+
+        The language: docs/simulator.md, "Faults". Raises ArgumentError naming the word that is not understood.
+        """
+        self._order(self._library.gda_sim_set_faults, text)
+
+    def set_capture(self, path: str | os.PathLike[str]) -> None:
+        """Append every packet to a pcapng file for Wireshark from now on; "" ends it.
+
+        Raises ArgumentError when the file cannot be written or holds something else.
+        """
+        self._order(self._library.gda_sim_set_capture, os.fspath(path))
+
+    def _order(self, function: Callable[[bytes], int], text: str) -> None:
+        code = function(text.encode())
+        if code == -errno.EINVAL:
+            raise ArgumentError(_reason(self._library, code))
+        if code:
+            raise UnavailableError(f"there is no software NIC to steer: {_reason(self._library, code)}")
+
     def set_gpu_staging(self, on: bool) -> None:
         """Copy GPU memory through pinned host memory: needed while waiting kernels fill the GPU."""
         self._library.gda_sim_set_gpu_staging(int(on))
@@ -116,6 +139,14 @@ def loaded() -> SoftwareNic | None:
         return None
     library, _ = _library()
     return _wrapped() if library.gda_sim_attached() else None
+
+
+def check_faults(text: str) -> None:
+    """Raise ArgumentError unless the software NIC would understand these faults. Needs no NIC."""
+    library, _ = _library()
+    library.gda_sim_check_faults.argtypes = [ctypes.c_char_p]
+    if library.gda_sim_check_faults(text.encode()):
+        raise ArgumentError(_reason(library, -errno.EINVAL))
 
 
 def idle_hook_address() -> int:
@@ -180,6 +211,8 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("gda_sim_report", ctypes.c_char_p, ()),
     ("gda_sim_clear_report", None, ()),
     ("gda_sim_last_doorbell", ctypes.c_int, (ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint64))),
+    ("gda_sim_set_faults", ctypes.c_int, (ctypes.c_char_p,)),
+    ("gda_sim_set_capture", ctypes.c_int, (ctypes.c_char_p,)),
     ("gda_sim_set_gpu_staging", None, (ctypes.c_int,)),
     ("gda_sim_objects", ctypes.c_uint64, ()),
 )

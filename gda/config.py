@@ -36,6 +36,8 @@ VARIABLES = {
         Variable("GDA_CXXFLAGS", "", (), "more flags for that compiler, for example -fsanitize=address"),
         Variable("GDA_SIM_LIBRARY", "", (), "another build of the software NIC to load, for example a sanitized one"),
         Variable("GDA_SIM_DIRECTORY", "", (), "where NICs meet (mode 1777: all users); default: /dev/shm/gda-sim-UID"),
+        Variable("GDA_SIM_FAULTS", "", (), "faults of the network, such as drop=5%,seed=7 (simulator.md, Faults)"),
+        Variable("GDA_SIM_CAPTURE", "", (), "pcapng file to which the software NIC appends every packet"),
         Variable("GDA_SIM_DEBUG", "", ("", "1"), "the software NIC prints each command and ioctl"),
     )
 }

@@ -17,7 +17,7 @@ from pathlib import Path
 from gda import attach, config
 from gda.errors import ArgumentError, UnavailableError
 
-__all__ = ["current", "preload_libraries", "run", "virtual_time"]
+__all__ = ["capture", "current", "faults", "preload_libraries", "run", "virtual_time"]
 
 _SANITIZER = re.compile(rb"\x00(lib[at]san\.so\.[0-9]+)\x00")
 
@@ -45,6 +45,44 @@ def virtual_time() -> Iterator[attach.SoftwareNic]:
         nic.set_virtual_time(False)
 
 
+@contextmanager
+def faults(text: str) -> Iterator[attach.SoftwareNic]:
+    """Let these faults of the network befall what this process's NIC sends inside the `with`; gives the NIC.
+
+    For example "drop=5%,reorder=2%:3,seed=7; drop answer psn=7 first=1": docs/simulator.md, "Faults".
+    Raises ArgumentError naming the word that is not understood.
+    """
+    nic = current()
+    nic.set_faults(text)
+    try:
+        yield nic
+    finally:
+        nic.set_faults("")
+
+
+@contextmanager
+def capture(path: str | os.PathLike[str]) -> Iterator[attach.SoftwareNic]:
+    """Write every packet of this process's NIC inside the `with` to a new pcapng file; gives the NIC.
+
+    Raises ArgumentError when the file cannot be written.
+    """
+    nic = current()
+    _remove_old(path)
+    nic.set_capture(path)
+    try:
+        yield nic
+    finally:
+        nic.set_capture("")
+
+
+def _remove_old(path: str | os.PathLike[str]) -> None:
+    """Remove the capture of an earlier run: the NIC itself only appends, since several may share a file."""
+    try:
+        Path(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"the capture {os.fspath(path)!r} cannot be written: {error}") from error
+
+
 def preload_libraries() -> list[str]:
     """Return what LD_PRELOAD must hold, in order: a sanitizer's runtime if the NIC was built with one, then the NIC.
 
@@ -64,20 +102,27 @@ def preload_libraries() -> list[str]:
     return [*runtimes, str(preload)]
 
 
-def run(argv: Sequence[str]) -> int:
+def run(argv: Sequence[str], *, faults: str | None = None, capture: str | None = None) -> int:
     """Replace this process by a program that runs on the software NIC; `argv` is [--] PROGRAM [ARGUMENT ...].
 
+    Faults befall what each NIC of it sends; a capture holds what all of them send and receive.
     Returns only by an exception: ArgumentError without a program, UnavailableError when the program or the library
     is missing.
     """
     command = list(argv[1:] if argv[:1] == ["--"] else argv)
     if not command:
         raise ArgumentError("sim run needs a program", "python -m gda sim run -- ibv_devinfo -v")
-    libraries = preload_libraries()
+    environment = config.environment_with_preload(preload_libraries())
+    if faults is not None:
+        attach.check_faults(faults)
+        environment["GDA_SIM_FAULTS"] = faults
+    if capture is not None:
+        _remove_old(capture)
+        environment["GDA_SIM_CAPTURE"] = str(Path(capture).absolute())
     program = shutil.which(command[0])
     if program is None:
         raise UnavailableError(
             f"the program {command[0]!r} is not on the PATH or not executable",
             "ibv_devinfo and ibv_rc_pingpong are in the Debian package ibverbs-utils, ib_write_bw in perftest",
         )
-    os.execve(program, command, config.environment_with_preload(libraries))
+    os.execve(program, command, environment)

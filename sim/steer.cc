@@ -16,7 +16,16 @@ namespace {
 using sim::Device;
 using sim::uverbs::Nic;
 
-thread_local std::string attach_message;
+thread_local std::string last_message;
+
+// The answer of an order that a NIC may refuse.
+template <typename Order>
+int ordered(const Order& order) {
+    last_message.clear();
+    Nic nic;
+    if (!nic) return last_message = Nic::message(), -ENODEV;
+    return order(*nic.operator->(), &last_message) ? 0 : -EINVAL;
+}
 
 // The answer of one function stays valid until the same thread asks it again.
 const char* keep(std::string& place, const std::vector<std::string>& lines) {
@@ -31,11 +40,11 @@ const char* keep(std::string& place, const std::vector<std::string>& lines) {
 }  // namespace
 
 int gda_sim_attach(void) {
-    attach_message.clear();
-    return sim::uverbs::attach::attach(&attach_message);
+    last_message.clear();
+    return sim::uverbs::attach::attach(&last_message);
 }
 int gda_sim_attached(void) { return sim::uverbs::attach::attached(); }
-const char* gda_sim_message(void) { return attach_message.c_str(); }
+const char* gda_sim_message(void) { return last_message.c_str(); }
 
 int gda_sim_step(void) { return Nic::step(); }
 
@@ -74,6 +83,19 @@ void gda_sim_clear_report(void) {
 int gda_sim_last_doorbell(uint32_t qpn, uint64_t* value) {
     Nic nic(Nic::Make::no);
     return nic && value && nic->last_doorbell(qpn, value) ? 1 : 0;
+}
+
+int gda_sim_set_faults(const char* text) {
+    return ordered([text](Device& d, std::string* problem) { return d.set_faults(text ? text : "", problem); });
+}
+
+int gda_sim_check_faults(const char* text) {
+    last_message.clear();
+    return Device::check_faults(text ? text : "", &last_message) ? 0 : -EINVAL;
+}
+
+int gda_sim_set_capture(const char* path) {
+    return ordered([path](Device& d, std::string* problem) { return d.set_capture(path ? path : "", problem); });
 }
 
 void gda_sim_set_gpu_staging(int on) {

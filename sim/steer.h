@@ -29,6 +29,12 @@ GDA_SIM_EXPORT const char* gda_sim_report(void);         // sentences separated 
 GDA_SIM_EXPORT void gda_sim_clear_report(void);
 GDA_SIM_EXPORT int gda_sim_last_doorbell(uint32_t qpn, uint64_t* value);  // 1 if there was one
 GDA_SIM_EXPORT void gda_sim_set_gpu_staging(int on);
+// Faults of the network from now on (sim/link/fault_spec.h), or whether a text is understood; a capture of what the NIC
+// sends and receives (sim/link/capture.h). An empty text or path ends it. 0; -EINVAL with the reason in
+// gda_sim_message(); -ENODEV when there is no NIC and none can be made.
+GDA_SIM_EXPORT int gda_sim_set_faults(const char* text);
+GDA_SIM_EXPORT int gda_sim_check_faults(const char* text);
+GDA_SIM_EXPORT int gda_sim_set_capture(const char* path);
 // Tells every open context of an event of the port or the device, as a card reports it by itself: a number of enum
 // ibv_event_type that is about neither a queue nor a shared queue. What queries answer does not change.
 // How many contexts were told; -EINVAL for an event about an object.

@@ -28,6 +28,7 @@ _SEGMENTS = {
     "MLX5_OPCODE_RDMA_READ": ("wqe_raddr_seg", "data*"),
     "MLX5_OPCODE_ATOMIC_CS": ("wqe_raddr_seg", "wqe_atomic_seg", "data*"),
     "MLX5_OPCODE_ATOMIC_FA": ("wqe_raddr_seg", "wqe_atomic_seg", "data*"),
+    "MLX5_OPCODE_UMR": ("wqe_umr_ctrl_seg", "mkc", "data*"),
 }
 
 
@@ -56,9 +57,9 @@ def decode_wqe(data: Buffer, *, index: int | None = None) -> str:
             for text, size in _data_segments(data[at:end]):
                 lines.append(text)
                 at += size
-        elif at + unit <= end:
-            lines.append(known.structs[kind].dump(data[at : at + unit], 2))
-            at += unit
+        elif at + known.structs[kind].bytes <= end:
+            lines.append(known.structs[kind].dump(data[at : at + known.structs[kind].bytes], 2))
+            at += known.structs[kind].bytes
         else:
             lines.append(f"  {kind} is missing: ds counts {fields['ds']} segments only")
             break

@@ -18,6 +18,23 @@ uint64_t add_in_fields(uint64_t a, uint64_t b, uint64_t boundary) {
     return rest ^ ((a ^ b) & boundary);
 }
 
+// The word in a key of pieces: it must lie in one of them, as on a card, which locks one address.
+bool execute_in_part(DeviceState& s, const AtomicOperation& o, const Span& target, uint64_t* was, const char* whose) {
+    bool done = false;
+    each_part(s, target, 0, o.bytes, [&](const Span& part) {
+        if (part.bytes != o.bytes || reinterpret_cast<uint64_t>(part.address) % o.bytes) {
+            s.report.say(std::string(whose) +
+                         text(": the target of an atomic of %u bytes lies in several pieces of key "
+                              "0x%x, or not at a multiple of %u in one",
+                              o.bytes, target.scattered->key, o.bytes));
+            return false;
+        }
+        done = execute(s, o, part, was, whose);
+        return done;
+    });
+    return done;
+}
+
 }  // namespace
 
 bool apply(const AtomicOperation& o, uint64_t was, uint64_t* value) {
@@ -32,13 +49,16 @@ bool apply(const AtomicOperation& o, uint64_t was, uint64_t* value) {
 
 bool execute(DeviceState& s, const AtomicOperation& o, const Span& target, uint64_t* was, const char* whose) {
     uint64_t before = 0, after = 0;
+    if (target.scattered) return execute_in_part(s, o, target, was, whose);
     if (target.gpu) {
-        if (copy(s, {reinterpret_cast<uint8_t*>(&before), o.bytes, nullptr}, 0, target, whose) != Copied::yes) {
+        if (copy(s, {reinterpret_cast<uint8_t*>(&before), o.bytes, nullptr, nullptr}, 0, target, whose) !=
+            Copied::yes) {
             return false;
         }
         *was = before;
         if (!apply(o, before, &after)) return true;
-        return copy(s, target, 0, {reinterpret_cast<uint8_t*>(&after), o.bytes, nullptr}, whose) == Copied::yes;
+        return copy(s, target, 0, {reinterpret_cast<uint8_t*>(&after), o.bytes, nullptr, nullptr}, whose) ==
+               Copied::yes;
     }
     bool there = guarded_load(target.address, o.bytes, &before);
     for (bool done = false; there && !done;) {

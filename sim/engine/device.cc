@@ -246,6 +246,16 @@ uint32_t Device::slot() const { return state_->slot; }
 void Device::gid(int index, uint8_t out[16]) const { gid_of(state_->slot, index, out); }
 void Device::mac(uint8_t out[6]) const { mac_of(state_->slot, out); }
 
+bool Device::set_faults(const std::string& plan, std::string* problem) {
+    Hold hold(*state_);
+    return state_->port->set_faults(plan, problem);
+}
+
+bool Device::set_capture(const std::string& path, std::string* problem) {
+    Hold hold(*state_);
+    return state_->port->set_capture(path, problem);
+}
+
 uint64_t Device::counter(const char* name) const {
     return state_->report.counter(name) + state_->port->counter(name);  // no name is in both
 }
@@ -255,7 +265,13 @@ std::vector<std::string> Device::counter_names() const {
     for (std::string& name : Port::counter_names()) names.push_back(std::move(name));
     return names;
 }
-std::vector<std::string> Device::report() const { return state_->report.sentences(); }
+std::vector<std::string> Device::report() const {
+    std::vector<std::string> sentences = state_->report.sentences();
+    Hold hold(*state_);
+    const std::string& capture = state_->port->capture().failure();
+    if (!capture.empty()) sentences.push_back(capture);
+    return sentences;
+}
 void Device::clear_report() { state_->report.clear(); }
 
 bool Device::last_doorbell(uint32_t qpn, uint64_t* value) const {
@@ -264,6 +280,11 @@ bool Device::last_doorbell(uint32_t qpn, uint64_t* value) const {
     if (!qp || !qp->rang) return false;
     *value = qp->last_doorbell;
     return true;
+}
+
+bool Device::check_faults(const std::string& text, std::string* problem) {
+    FaultPlan plan;
+    return parse_faults(text, &plan, problem);
 }
 
 void Device::set_gpu_staging(bool on) {

@@ -85,6 +85,11 @@ class Device {
     std::vector<std::string> report() const;  // sentences: what programs did wrong, oldest first
     void clear_report();
     bool last_doorbell(uint32_t qpn, uint64_t* value) const;  // as stored: eight big-endian bytes
+    // Faults of the network and a capture of what it carries: link/fault_spec.h, link/capture.h. An empty text or path
+    // ends it. False: *problem says why, and nothing changed.
+    bool set_faults(const std::string& text, std::string* problem);
+    bool set_capture(const std::string& path, std::string* problem);
+    static bool check_faults(const std::string& text, std::string* problem);
     void set_gpu_staging(bool on);  // copy GPU memory through pinned host memory: kernels may fill the GPU
     size_t objects() const;         // umems + PDs + keys + CQs + QPs + pages that exist
 

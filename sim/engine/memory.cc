@@ -25,89 +25,10 @@ void said(DeviceState& s, const char* whose, const std::string& problem) {
     s.report.say(std::string(whose) + ": " + problem);
 }
 
-const char* right_of(Access access) {
-    switch (access) {
-        case Access::local_read:
-            return "local read";
-        case Access::local_write:
-            return "local write";
-        case Access::remote_read:
-            return "remote read";
-        case Access::remote_write:
-            return "remote write";
-        case Access::remote_atomic:
-            return "remote atomics";
-    }
-    return "?";
-}
-
-bool allows(const Mkey& key, Access access) {
-    switch (access) {
-        case Access::local_read:
-            return key.local_read;
-        case Access::local_write:
-            return key.local_write;
-        case Access::remote_read:
-            return key.remote_read;
-        case Access::remote_write:
-            return key.remote_write;
-        case Access::remote_atomic:
-            return key.remote_atomic;
-    }
-    return false;
-}
-
 }  // namespace
 
-bool resolve(const DeviceState& s, uint32_t key, uint64_t address, uint64_t bytes, const Pd* pd, Access access,
-             Span* span, std::string* why) {
-    const Mkey* mkey = s.keys.find(key >> 8);
-    if (!mkey || mkey->key != key) {
-        const uint32_t swapped = gda::swap32(key);
-        const Mkey* other = s.keys.find(swapped >> 8);
-        *why = text("key 0x%x does not exist", key);
-        if (other && other->key == swapped) {
-            *why += text(" (hint: 0x%08x is 0x%x byte-swapped, and that one exists: keys in a WQE are big-endian)", key,
-                         swapped);
-        } else if (mkey) {
-            *why += text(" (hint: 0x%x does: same index, another variant)", mkey->key);
-        }
-        return false;
-    }
-    if (mkey->pd != pd) {
-        *why =
-            text("key 0x%x belongs to protection domain %u, the queue pair to %u", key, mkey->pd->number, pd->number);
-        return false;
-    }
-    if (!allows(*mkey, access)) {
-        *why = text("key 0x%x does not allow %s", key, right_of(access));
-        return false;
-    }
-    if (!mkey->whole && (address < mkey->start || address - mkey->start > mkey->bytes ||
-                         bytes > mkey->bytes - (address - mkey->start))) {
-        *why = text("0x%" PRIx64 "..+%" PRIu64 " is not within key 0x%x, which covers 0x%" PRIx64 "..+%" PRIu64,
-                    address, bytes, key, mkey->start, mkey->bytes);
-        return false;
-    }
-    span->bytes = bytes;
-    if (!mkey->umem) {
-        span->address = reinterpret_cast<uint8_t*>(address);
-        span->gpu = nullptr;
-        return true;
-    }
-    const uint64_t offset = mkey->offset + (address - mkey->start);
-    if (offset > mkey->umem->bytes || bytes > mkey->umem->bytes - offset) {  // a key of every address over one umem
-        *why = text("0x%" PRIx64 "..+%" PRIu64 " is outside the %" PRIu64 " bytes of memory behind key 0x%x", address,
-                    bytes, mkey->umem->bytes, key);
-        return false;
-    }
-    span->address = reinterpret_cast<uint8_t*>(mkey->umem->address + offset);
-    span->gpu = mkey->umem->gpu;
-    return true;
-}
-
 Span payload_span(const DeviceState& s, const iovec& part) {
-    Span span = {static_cast<uint8_t*>(part.iov_base), part.iov_len, nullptr};
+    Span span = {static_cast<uint8_t*>(part.iov_base), part.iov_len, nullptr, nullptr};
     if (!s.gpu_umems) return span;
     const uint64_t address = reinterpret_cast<uint64_t>(part.iov_base);
     s.umems.each([&](const Umem& umem) {
@@ -116,7 +37,32 @@ Span payload_span(const DeviceState& s, const iovec& part) {
     return span;
 }
 
+namespace {
+
+// One side at least is scattered: part by part.
+Copied copy_parts(DeviceState& s, const Span& destination, uint64_t offset, const Span& source, const char* whose) {
+    Copied copied = Copied::yes;
+    uint64_t at = 0;
+    const bool split_source = source.scattered != nullptr;
+    const bool whole = each_part(s, split_source ? source : destination, split_source ? 0 : offset, source.bytes,
+                                 [&](const Span& part) {
+                                     if (split_source) {
+                                         copied = copy(s, destination, offset + at, part, whose);
+                                     } else {
+                                         const Span from = {source.address + at, part.bytes, source.gpu, nullptr};
+                                         copied = copy(s, part, 0, from, whose);
+                                     }
+                                     at += part.bytes;
+                                     return copied == Copied::yes;
+                                 });
+    if (whole || copied != Copied::yes) return copied;
+    return split_source ? Copied::no_source : Copied::no_destination;
+}
+
+}  // namespace
+
 Copied copy(DeviceState& s, const Span& destination, uint64_t offset, const Span& source, const char* whose) {
+    if (destination.scattered || source.scattered) return copy_parts(s, destination, offset, source, whose);
     uint8_t* to = destination.address + offset;
     const uint64_t to_gpu = reinterpret_cast<uint64_t>(to);
     const uint64_t from_gpu = reinterpret_cast<uint64_t>(source.address);
@@ -148,8 +94,25 @@ Copied copy(DeviceState& s, const Span& destination, uint64_t offset, const Span
 
 uint8_t* bring_to_host(DeviceState& s, const Span& source, uint64_t offset, const char* whose) {
     s.bounce.resize(Inbox::PACKET_PAYLOAD_BYTES);
-    const Span to = {s.bounce.data() + offset, source.bytes, nullptr};
+    const Span to = {s.bounce.data() + offset, source.bytes, nullptr, nullptr};
     return copy(s, to, 0, source, whose) == Copied::yes ? to.address : nullptr;
+}
+
+bool list_parts(DeviceState& s, const Span& span, uint64_t offset, uint64_t bytes, bool local, uint64_t* bounced,
+                std::vector<iovec>* list, const char* whose) {
+    const auto add = [&](const Span& part) {
+        uint8_t* from = part.address;
+        if (part.gpu && !local) {
+            from = bring_to_host(s, part, *bounced, whose);
+            if (!from) return false;
+            *bounced += part.bytes;
+        }
+        list->push_back({from, part.bytes});
+        return true;
+    };
+    // The ordinary span is spared the indirection.
+    return span.scattered ? each_part(s, span, offset, bytes, add)
+                          : add({span.address + offset, bytes, span.gpu, nullptr});
 }
 
 bool read_ring(DeviceState& s, const Region& region, uint64_t offset, void* to, size_t bytes, const char* whose) {

@@ -1,26 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every access of the NIC to memory: keys to addresses, payload copies, rings and records. Only this file and gpu.cc
-// know that a umem may lie on a GPU. Called by the requester, the responder, completion and doorbell.
+// Every access of the NIC to memory: payload copies, rings and records. Only this file and gpu.cc know that a umem may
+// lie on a GPU, and only this file and key.cc that a key may be made of pieces. Called by the requester, the responder,
+// completion and doorbell.
 #pragma once
 
 #include <string>
 
-#include "sim/engine/state.h"
+#include "sim/engine/key.h"
 
 namespace sim {
-
-enum class Access { local_read, local_write, remote_read, remote_write, remote_atomic };
-
-// Bytes that were found by a key. Not initialized: a parsed WQE holds 64 of them.
-struct Span {
-    uint8_t* address;
-    uint64_t bytes;
-    gpu::Context* gpu;
-};
-
-// False: the key does not allow it; *why is the sentence's second half, with the values.
-bool resolve(const DeviceState& s, uint32_t key, uint64_t address, uint64_t bytes, const Pd* pd, Access access,
-             Span* span, std::string* why);
 
 // The bytes of a packet's payload: may be GPU memory on the loopback link.
 Span payload_span(const DeviceState& s, const iovec& part);
@@ -28,6 +16,12 @@ Span payload_span(const DeviceState& s, const iovec& part);
 enum class Copied { yes, no_source, no_destination };
 // Moves bytes; when memory is gone it says so in the report, with `whose` ("QP 0x000041: ...").
 Copied copy(DeviceState& s, const Span& destination, uint64_t offset, const Span& source, const char* whose);
+
+// The parts of bytes [offset, offset + bytes) of a span, added to `list` for a link. False: a key behind it is gone.
+// `local`: the link stays within this NIC, so GPU memory may be named as it is; for others it is brought to s.bounce
+// from `*bounced` on, which is moved on (false then also: it could not be read, and a sentence was said).
+bool list_parts(DeviceState& s, const Span& span, uint64_t offset, uint64_t bytes, bool local, uint64_t* bounced,
+                std::vector<iovec>* list, const char* whose);
 
 // Payload of GPU memory, brought to the CPU for a link that leaves this NIC: to s.bounce at `offset`. Null: it could
 // not be read (a sentence was said). The buffer holds one packet.

@@ -121,8 +121,8 @@ Filled fill_receive(DeviceState& s, Qp* qp, const iovec& part, std::string* why)
         }
         const Receive::Piece& piece = r.piece[n];
         Span span = {};
-        if (!resolve(s, piece.key, piece.address, piece.bytes, qp->srq ? qp->srq->pd : qp->pd, Access::local_write,
-                     &span, why)) {
+        const Asker asker(qp->srq ? qp->srq->pd : qp->pd, qp->number);
+        if (!resolve(s, piece.key, piece.address, piece.bytes, asker, Access::local_write, &span, why)) {
             *why = text("receive WQE %u: local protection error: ", r.index) + *why;
             return Filled::bad_key;
         }

@@ -77,25 +77,24 @@ bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
     const Reply reply = qp->replies.front();
     const uint64_t bytes = std::min(reply.bytes, portion(qp, qp->link));
     Packet packet;
-    iovec payload = {nullptr, bytes};
     Span span = {};
     std::string why;
     // Again for every packet: the key may have been destroyed since the last one.
-    if (bytes && !resolve(s, reply.key, reply.address, reply.bytes, qp->pd, Access::remote_read, &span, &why)) {
+    if (bytes && !resolve(s, reply.key, reply.address, reply.bytes, qp, Access::remote_read, &span, &why)) {
         give_up(s, qp, reply.psn, AETH_NAK_REMOTE_ACCESS, why);
         return true;
     }
-    span.bytes = bytes;
-    payload.iov_base = span.address;
-    if (span.gpu && !s.port->in_place(qp->link)) payload.iov_base = bring_to_host(s, span, 0, qp->name);
+    s.parts.clear();
+    uint64_t bounced = 0;
+    packet.unreadable =
+        bytes && !list_parts(s, span, 0, bytes, s.port->in_place(qp->link), &bounced, &s.parts, qp->name);
     const bool last = bytes == reply.bytes;
     const uint8_t opcode = !reply.begun ? (last ? RC_RDMA_READ_RESPONSE_ONLY : RC_RDMA_READ_RESPONSE_FIRST)
                                         : (last ? RC_RDMA_READ_RESPONSE_LAST : RC_RDMA_READ_RESPONSE_MIDDLE);
     begin_packet(qp, opcode, reply.psn, &packet);
     packet.note_again = reply.again;
     if (!reply.begun || last) add_aeth(qp, AETH_ACK, &packet);
-    set_payload(qp, &payload, bytes ? 1 : 0, bytes, &packet);
-    packet.unreadable = bytes && !payload.iov_base;
+    set_payload(qp, s.parts.data(), s.parts.size(), bytes, &packet);
     if (!packet.unreadable && !deliver(s, qp, packet)) return false;
     *turn -= std::min(*turn, bytes);
     ++s.done;

@@ -10,6 +10,7 @@
 #include "sim/engine/reply.h"
 #include "sim/engine/retry.h"
 #include "sim/engine/transmit.h"
+#include "sim/engine/umr.h"
 #include "sim/engine/vendor.h"
 #include "sim/engine/wqe.h"
 
@@ -43,6 +44,7 @@ uint32_t outstanding(const Qp* qp) {
 
 // Whether the message at the cursor may not go out yet.
 bool must_wait(const Qp* qp, const Message& m) {
+    if (changes_key(m.opcode)) return qp->cursor != 0;
     if (!m.fetches && !m.fenced) return false;
     const uint32_t n = outstanding(qp);
     return m.fenced ? n != 0 : n >= qp->most_fetches;
@@ -72,7 +74,7 @@ void pump(DeviceState& s, Qp* qp) {
             m.first_psn = qp->next_psn;
             m.fetches = wqe.fetches;
             m.fenced = wqe.fenced;
-            if (!m.syndrome && m.opcode != MLX5_OPCODE_NOP) m.packets = packets_of(qp, wqe);
+            if (!m.syndrome && m.opcode != MLX5_OPCODE_NOP && !changes_key(m.opcode)) m.packets = packets_of(qp, wqe);
             if (m.fetches && m.packets) ++qp->fetches;
             qp->next_psn = psn_add(qp->next_psn, m.packets);
             qp->cursor_psn = m.first_psn;
@@ -93,12 +95,13 @@ void pump(DeviceState& s, Qp* qp) {
             m.vendor = wqe.vendor;
             if (psn_difference(qp->cursor_psn, m.first_psn) < 0) qp->cursor_psn = m.first_psn;
         }
-        const Message& m = qp->sent[qp->cursor];
+        Message& m = qp->sent[qp->cursor];
+        if (!m.syndrome && must_wait(qp, m)) return;
+        if (!m.syndrome && changes_key(m.opcode)) change_key(s, qp, &m);
         if (m.syndrome) {
             retire(s, qp);
             return;  // told now, or when what is before it is done
         }
-        if (must_wait(qp, m)) return;
         if (m.packets == 0) {
             ++qp->cursor;
             if (qp->cursor < qp->sent.size()) qp->cursor_psn = qp->sent[qp->cursor].first_psn;

@@ -12,6 +12,7 @@
 #include "sim/engine/receive.h"
 #include "sim/engine/reply.h"
 #include "sim/engine/requester.h"
+#include "sim/engine/umr.h"
 #include "sim/engine/vendor.h"
 
 namespace sim {
@@ -22,7 +23,7 @@ namespace {
 
 struct Request {
     enum class Kind : uint8_t { send, write, read, atomic } kind = Kind::send;
-    bool first = true, last = true, immediate = false;
+    bool first = true, last = true, immediate = false, invalidates = false;
 };
 
 // Operations are numbered alike in all transports; UC has no reads and atomics.
@@ -41,6 +42,10 @@ bool classify(uint32_t transport, uint32_t operation, Request* r) {
             return *r = {Kind::send, true, true, false}, true;
         case RC_SEND_ONLY_WITH_IMMEDIATE:
             return *r = {Kind::send, true, true, true}, true;
+        case RC_SEND_LAST_WITH_INVALIDATE:
+            return *r = {Kind::send, false, true, false, true}, transport == BTH_RC;
+        case RC_SEND_ONLY_WITH_INVALIDATE:
+            return *r = {Kind::send, true, true, false, true}, transport == BTH_RC;
         case RC_RDMA_WRITE_FIRST:
             return *r = {Kind::write, true, false, false}, true;
         case RC_RDMA_WRITE_MIDDLE:
@@ -91,8 +96,8 @@ bool take_write(DeviceState& s, Qp* qp, const Packet& packet, const Request& r, 
     if (qp->write_bytes && (r.first || packet.payload_bytes)) {
         const bool allowed = qp->remote_write_allowed;
         if (!allowed) why = "this queue pair does not allow remote writes (rwe)";
-        if (!allowed || !resolve(s, qp->write_key, qp->write_address, r.first ? qp->write_bytes : qp->write_rest,
-                                 qp->pd, Access::remote_write, &span, &why)) {
+        if (!allowed || !resolve(s, qp->write_key, qp->write_address, r.first ? qp->write_bytes : qp->write_rest, qp,
+                                 Access::remote_write, &span, &why)) {
             refuse(s, qp, psn, AETH_NAK_REMOTE_ACCESS, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
                    "RDMA write: " + why);
             return false;
@@ -139,6 +144,19 @@ bool take_send(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
     return true;
 }
 
+uint32_t invalidated_key(const Packet& packet) {
+    return static_cast<uint32_t>(GDA_GET(ieth, packet.header + GDA_BYTES_OF(bth), rkey));
+}
+
+// The key that the peer's send ends. False: it may not, and was refused.
+bool end_key(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
+    std::string why;
+    if (invalidate_for_peer(s, invalidated_key(packet), qp, &why)) return true;
+    refuse(s, qp, psn, AETH_NAK_REMOTE_ACCESS, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
+           "send with invalidate: " + why);
+    return false;
+}
+
 bool is_own(const DeviceState& s, const Packet& packet) {
     for (const Gid& gid : s.gids) {
         if (std::memcmp(gid, packet.destination, sizeof gid) == 0) return true;
@@ -175,6 +193,7 @@ void take_request(DeviceState& s, Qp* qp, const Packet& packet, const Request& r
         return send_answer(s, qp, static_cast<uint8_t>(AETH_RNR_NAK + qp->min_rnr_nak), psn);
     }
     if (!(write ? take_write(s, qp, packet, r, psn) : take_send(s, qp, packet, psn))) return;
+    if (r.invalidates && !end_key(s, qp, packet, psn)) return;
     const uint32_t packets = packets_for(qp, packet.payload_bytes);
     qp->expected_psn = psn_add(psn, packets);
     qp->gap_told = false;
@@ -195,7 +214,11 @@ void take_request(DeviceState& s, Qp* qp, const Packet& packet, const Request& r
             const uint8_t* at = packet.header + GDA_BYTES_OF(bth) + (write && r.first ? GDA_BYTES_OF(reth) : 0);
             c.immediate = static_cast<uint32_t>(GDA_GET(immdt, at, imm));
         }
-        c.opcode = write ? MLX5_CQE_RESP_WR_IMM : r.immediate ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND;
+        if (r.invalidates) c.immediate = invalidated_key(packet);
+        c.opcode = write           ? MLX5_CQE_RESP_WR_IMM
+                   : r.immediate   ? MLX5_CQE_RESP_SEND_IMM
+                   : r.invalidates ? MLX5_CQE_RESP_SEND_INV
+                                   : MLX5_CQE_RESP_SEND;
         c.bytes = static_cast<uint32_t>(write ? qp->write_bytes : qp->receive.filled);
         complete_receive(s, qp, c);
     }

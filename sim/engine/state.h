@@ -10,6 +10,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -46,6 +47,23 @@ struct Region {
     uint64_t address() const { return umem->address + offset; }
 };
 
+// The bytes of a key that is made of pieces of other keys' memory: the pieces in order, then all of them again, each at
+// its stride further on.
+struct Layout {
+    struct Piece {
+        uint64_t at;     // of its first byte within a round
+        uint64_t bytes;  // not zero
+        uint64_t address;
+        uint32_t key;
+        uint32_t stride;
+    };
+    std::vector<Piece> pieces;
+    uint64_t round_bytes = 0;
+    uint64_t rounds = 1;
+};
+
+enum : uint32_t { ANY_QP = 0xffffff };
+
 struct Mkey {
     uint32_t key = 0;  // index << 8 | the program's low byte
     Pd* pd = nullptr;
@@ -54,6 +72,13 @@ struct Mkey {
     Umem* umem = nullptr;           // null: addresses of the process, as they are
     uint64_t offset = 0;            // of `start` in the umem
     bool local_read = false, local_write = false, remote_read = false, remote_write = false, remote_atomic = false;
+    bool free = false;               // stands for nothing until a UMR makes it: a window that is not bound
+    bool changeable = false;         // by UMR
+    bool remote_invalidate = false;  // by a peer's send
+    bool relaxed = false;            // what is written through it may pass earlier writes
+    uint32_t qpn = ANY_QP;           // the only queue pair that may use it
+    uint32_t room = 0;               // translations that a UMR may give it
+    std::unique_ptr<Layout> layout;  // of a key of pieces; null: none yet, or umem and offset say where
 };
 
 struct UarPage {
@@ -245,6 +270,8 @@ struct DeviceState {
 
     alignas(64) uint8_t wqe[1024];  // the WQE at hand
     std::vector<uint8_t> bounce;    // GPU payload on its way to another process
+    std::vector<iovec> parts;       // of the payload at hand
+    size_t command_bytes = 0;       // of the command at hand: some end in a list
     std::vector<uint8_t> window;    // basic blocks fetched from GPU memory
     const Qp* window_qp = nullptr;
     uint16_t window_first = 0, window_blocks = 0;

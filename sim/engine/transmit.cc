@@ -29,6 +29,9 @@ uint8_t operation_of(uint8_t wqe_opcode, bool first, bool last) {
         if (!last) return RC_RDMA_WRITE_MIDDLE;
         return immediate ? RC_RDMA_WRITE_LAST_WITH_IMMEDIATE : RC_RDMA_WRITE_LAST;
     }
+    if (last && wqe_opcode == MLX5_OPCODE_SEND_INVAL) {
+        return first ? RC_SEND_ONLY_WITH_INVALIDATE : RC_SEND_LAST_WITH_INVALIDATE;
+    }
     if (first && last) return immediate ? RC_SEND_ONLY_WITH_IMMEDIATE : RC_SEND_ONLY;
     if (first) return RC_SEND_FIRST;
     if (!last) return RC_SEND_MIDDLE;
@@ -67,6 +70,10 @@ void build_request(const DeviceState& s, const Qp* qp, const ParsedWqe& wqe, uin
         GDA_SET(immdt, h + packet->header_bytes, imm, wqe.immediate);
         packet->header_bytes += GDA_BYTES_OF(immdt);
     }
+    if (last && wqe.opcode == MLX5_OPCODE_SEND_INVAL) {
+        GDA_SET(ieth, h + packet->header_bytes, rkey, wqe.immediate);
+        packet->header_bytes += GDA_BYTES_OF(ieth);
+    }
 }
 
 // The request of a read (from `offset` on) or of an atomic: no payload.
@@ -95,12 +102,11 @@ void build_fetch(const Qp* qp, const ParsedWqe& wqe, uint32_t psn, uint64_t offs
     packet->header_bytes += GDA_BYTES_OF(atomic_mask);
 }
 
-// The part [offset, offset + bytes) of the message as a list for the link. GPU memory is brought to the CPU for links
-// that leave this NIC. False: it could not be read (a sentence was said).
-bool gather(DeviceState& s, Qp* qp, bool local, const ParsedWqe& wqe, uint64_t offset, uint64_t bytes, iovec* list,
-            size_t* count) {
+// The part [offset, offset + bytes) of the message as a list for the link, in s.parts. GPU memory is brought to the CPU
+// for links that leave this NIC. False: it could not be read (a sentence was said).
+bool gather(DeviceState& s, Qp* qp, bool local, const ParsedWqe& wqe, uint64_t offset, uint64_t bytes) {
     uint64_t bounced = 0;
-    *count = 0;
+    s.parts.clear();
     for (size_t i = 0; i < wqe.pieces && bytes; ++i) {
         const Span& piece = wqe.piece[i];
         if (offset >= piece.bytes) {
@@ -108,13 +114,7 @@ bool gather(DeviceState& s, Qp* qp, bool local, const ParsedWqe& wqe, uint64_t o
             continue;
         }
         const uint64_t part = std::min(bytes, piece.bytes - offset);
-        uint8_t* from = piece.address + offset;
-        if (piece.gpu && !local) {
-            from = bring_to_host(s, {from, part, piece.gpu}, bounced, qp->name);
-            if (!from) return false;
-            bounced += part;
-        }
-        list[(*count)++] = {from, part};
+        if (!list_parts(s, piece, offset, part, local, &bounced, &s.parts, qp->name)) return false;
         bytes -= part;
         offset = 0;
     }
@@ -167,7 +167,6 @@ Sent transmit(DeviceState& s, Qp* qp, const ParsedWqe& wqe, int* budget) {
         ++qp->cursor;
         return Sent::all;
     }
-    iovec list[64];
     while (at < packets) {
         if (*budget <= 0 || !in_window(qp, link)) return Sent::no_room;
         Packet packet;
@@ -176,12 +175,11 @@ Sent transmit(DeviceState& s, Qp* qp, const ParsedWqe& wqe, int* budget) {
         const uint32_t count = packets_for(qp, bytes);
         const bool last = at + count == packets;
         *budget -= 1 + static_cast<int>(bytes / BYTES_PER_TURN);
-        size_t pieces = 0;
-        bool readable = gather(s, qp, s.port->in_place(link), wqe, offset, bytes, list, &pieces);
+        bool readable = gather(s, qp, s.port->in_place(link), wqe, offset, bytes);
         if (readable) {
             const bool ask = last || (qp->cursor_psn + count) % ASK_EVERY < count;
             build_request(s, qp, wqe, qp->cursor_psn, at == 0, last, ask, &packet);
-            set_payload(qp, list, pieces, bytes, &packet);
+            set_payload(qp, s.parts.data(), s.parts.size(), bytes, &packet);
             if (!hand_over(s, qp, m, link, count, &packet)) return Sent::no_room;
             readable = !packet.unreadable;
         }

@@ -23,6 +23,7 @@ enum VendorSyndrome : uint8_t {
     VENDOR_LOCAL_LENGTH = 0x69,    // longer than the largest message
     VENDOR_LOCAL_KEY = 0x51,       // lkey, bounds, domain or rights
     VENDOR_LOCAL_UNMAPPED = 0x52,  // the key is good, the pages are gone
+    VENDOR_KEY_CHANGE = 0x53,      // a bind, an invalidation or another change of a key was refused
     VENDOR_BAD_RESPONSE = 0x6b,    // read data of another length than was asked for
     VENDOR_RECEIVE_LENGTH = 0x6a,  // the message is longer than the receive
     VENDOR_RECEIVE_KEY = 0x54,     // a receive's lkey

@@ -76,17 +76,20 @@ void parse_data(DeviceState& s, Qp* qp, uint16_t index, const uint8_t* segment, 
     if (out->bytes > qp->max_message_bytes) return;  // told as one length error
     std::string why;
     const Access access = out->fetches ? Access::local_write : Access::local_read;
-    if (!resolve(s, key, address, bytes, qp->pd, access, &out->piece[out->pieces], &why)) {
+    if (!resolve(s, key, address, bytes, qp, access, &out->piece[out->pieces], &why)) {
         return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_LOCAL_KEY,
                      "local protection error: " + why);
     }
     ++out->pieces;
 }
 
-bool is_send(uint8_t opcode) { return opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM; }
+bool is_send(uint8_t opcode) {
+    return opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM || opcode == MLX5_OPCODE_SEND_INVAL;
+}
 
 // Whether queue pairs of this kind have the opcode. Source: IBA volume 1, table "Operations by transport".
 bool has_operation(const Qp* qp, uint8_t opcode) {
+    if (opcode == MLX5_OPCODE_SEND_INVAL) return qp->reliable();
     if (is_send(opcode)) return true;
     if (is_write(opcode)) return !qp->datagrams();
     return qp->reliable() && (opcode == MLX5_OPCODE_RDMA_READ || is_atomic(opcode));
@@ -219,11 +222,14 @@ void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out) {
                      "the send queue cannot be read");
     }
     if (out->opcode == MLX5_OPCODE_NOP) return;
+    if (out->opcode == MLX5_OPCODE_UMR && !qp->datagrams()) return;  // umr.cc reads on
     if (!has_operation(qp, out->opcode)) {
-        const char* has = qp->reliable()
-                              ? "NOP, SEND and RDMA WRITE, both with and without immediate, RDMA READ, and atomics"
-                          : qp->datagrams() ? "NOP and SEND, with and without immediate"
-                                            : "NOP, SEND and RDMA WRITE, both with and without immediate";
+        const char* has =
+            qp->reliable()
+                ? "NOP, SEND and RDMA WRITE, both with and without immediate, SEND with invalidate, RDMA READ, atomics "
+                  "and UMR"
+            : qp->datagrams() ? "NOP and SEND, with and without immediate"
+                              : "NOP, SEND and RDMA WRITE, both with and without immediate";
         return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_UNSUPPORTED,
                      text("opcode 0x%02x is not supported by this queue pair of the software NIC (it has %s)",
                           out->opcode, has));
@@ -248,7 +254,8 @@ void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out) {
                          text("%u inline bytes need %u segments, the WQE has %u left", bytes, whole, ds - at));
         }
         if (bytes)
-            out->piece[out->pieces++] = {const_cast<uint8_t*>(segment) + GDA_BYTES_OF(wqe_inline_seg), bytes, nullptr};
+            out->piece[out->pieces++] = {const_cast<uint8_t*>(segment) + GDA_BYTES_OF(wqe_inline_seg), bytes, nullptr,
+                                         nullptr};
         out->bytes += bytes;
         at += whole;
     }

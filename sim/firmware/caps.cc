@@ -33,6 +33,8 @@ void general(uint8_t* cap) {
     GDA_SET(cmd_hca_cap, cap, log_max_cq, LOG_MAX_OBJECTS);
     GDA_SET(cmd_hca_cap, cap, log_max_mkey, LOG_MAX_OBJECTS);
     GDA_SET(cmd_hca_cap, cap, log_max_mrw_sz, 64);
+    GDA_SET(cmd_hca_cap, cap, relaxed_ordering_write, 1);
+    GDA_SET(cmd_hca_cap, cap, relaxed_ordering_read, 1);
     GDA_SET(cmd_hca_cap, cap, log_max_pd, LOG_MAX_OBJECTS);
     GDA_SET(cmd_hca_cap, cap, log_max_rq, LOG_MAX_OBJECTS);
     GDA_SET(cmd_hca_cap, cap, log_max_sq, LOG_MAX_OBJECTS);

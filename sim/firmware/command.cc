@@ -64,7 +64,8 @@ const Words CAUSES[] = {
     {Cause::migration, MLX5_CMD_STAT_BAD_PARAM_ERR,
      "pm_state is not MIGRATED (3): set it at CREATE_QP or RST2INIT, or the queue pair refuses to move"},
     {Cause::access_mode, MLX5_CMD_STAT_BAD_PARAM_ERR,
-     "only keys of one range (MTT) or of all addresses (PA) are supported"},
+     "only keys of one range (MTT), of all addresses (PA) and of pieces of other keys (KLM, KSM) are supported"},
+    {Cause::translations, MLX5_CMD_STAT_BAD_PARAM_ERR, "the list of translations does not fit"},
     {Cause::key_range, MLX5_CMD_STAT_BAD_PARAM_ERR,
      "the range of the key is empty, goes round, or is not within its umem"},
     {Cause::remote_needs_local, MLX5_CMD_STAT_BAD_PARAM_ERR, "remote write and atomics need local write"},
@@ -128,12 +129,13 @@ Answer execute(DeviceState& s, const Command* command, const uint8_t* in, size_t
         return {Cause::short_output, text("%zu bytes, at least %zu", out_bytes, command->least_out)};
     }
     // Whole structs for the handler, whatever reserved tail was left away.
-    std::vector<uint8_t> whole_in(command->in_bytes), whole_out(command->out_bytes);
-    std::memcpy(whole_in.data(), in, std::min(in_bytes, command->in_bytes));
+    std::vector<uint8_t> whole_in(std::max(in_bytes, command->in_bytes)), whole_out(command->out_bytes);
+    std::memcpy(whole_in.data(), in, in_bytes);
     Answer answer;
     {
         Hold hold(s);
         s.now_ns = s.clock.now_ns();
+        s.command_bytes = in_bytes;
         answer = command->handler(s, whole_in.data(), whole_out.data());
     }
     if (answer.cause == Cause::none) std::memcpy(out, whole_out.data(), std::min(out_bytes, command->out_bytes));

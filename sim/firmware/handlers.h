@@ -44,6 +44,7 @@ enum class Cause : int {
     port,
     migration,
     access_mode,
+    translations,
     key_range,
     remote_needs_local,
     forked,

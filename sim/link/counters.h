@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/link/wire.h"
+
 namespace sim {
 
 // name, then what it counts
@@ -20,6 +22,11 @@ namespace sim {
     X(fault_delayed)           /* by a delay or a rate */                        \
     X(fault_corrupted)         /* one bit changed */                             \
     X(fault_corruption_caught) /* of them, refused: ICRC, checksum or length */  \
+    X(wire_sent)               /* packets and frames given to a UDP socket */    \
+    X(wire_unsent)             /* of them, lost: refused by the host */          \
+    X(wire_received)           /* packets taken from a UDP socket */             \
+    X(wire_refused)            /* dropped: malformed, or not for this NIC */     \
+    X(wire_bad_icrc)           /* dropped: the ICRC is wrong */                  \
     X(fault_link_down)         /* lost in either direction while it was down */
 
 enum class LinkCounter : int {
@@ -34,6 +41,13 @@ class LinkCounters {
     void count(LinkCounter c, uint64_t n = 1) {
         std::atomic<uint64_t>& value = values_[static_cast<int>(c)];
         value.store(value.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+    }
+    // Of what came from a wire; whether it is a packet.
+    bool took(Refusal refusal) {
+        count(refusal == Refusal::none   ? LinkCounter::wire_received
+              : refusal == Refusal::icrc ? LinkCounter::wire_bad_icrc
+                                         : LinkCounter::wire_refused);
+        return refusal == Refusal::none;
     }
     uint64_t value(LinkCounter c) const { return values_[static_cast<int>(c)].load(std::memory_order_relaxed); }
     // 0 for an unknown name.

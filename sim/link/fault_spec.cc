@@ -120,6 +120,8 @@ const NamedOpcode OPCODES[] = {
     SIM_OPCODE(RC_SEND_LAST_WITH_IMMEDIATE),
     SIM_OPCODE(RC_SEND_ONLY),
     SIM_OPCODE(RC_SEND_ONLY_WITH_IMMEDIATE),
+    SIM_OPCODE(RC_SEND_LAST_WITH_INVALIDATE),
+    SIM_OPCODE(RC_SEND_ONLY_WITH_INVALIDATE),
     SIM_OPCODE(RC_RDMA_WRITE_FIRST),
     SIM_OPCODE(RC_RDMA_WRITE_MIDDLE),
     SIM_OPCODE(RC_RDMA_WRITE_LAST),
@@ -316,7 +318,8 @@ bool FaultRule::matches(const Packet& packet) const {
             right = o >= RC_RDMA_WRITE_FIRST && o <= RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE;
             break;
         case Class::send:
-            right = o <= RC_SEND_ONLY_WITH_IMMEDIATE;
+            right = o <= RC_SEND_ONLY_WITH_IMMEDIATE || o == RC_SEND_LAST_WITH_INVALIDATE ||
+                    o == RC_SEND_ONLY_WITH_INVALIDATE;
             break;
         case Class::read:
             right = o == RC_RDMA_READ_REQUEST;

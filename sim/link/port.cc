@@ -37,10 +37,38 @@ Port::Port(const Clock& clock, Link::Receive own)
     for (int i = 0; i < GID_COUNT; ++i) gid_of(slot_, i, gids[i]);
     set_gids(gids, GID_COUNT);
     tap_.faults.set_stream(slot_);
+    configure();
+}
 
+// What the environment orders.
+void Port::configure() {
     std::string problem;
     if (!set_faults(environment("GDA_SIM_FAULTS"), &problem)) problems_.push_back("GDA_SIM_FAULTS: " + problem);
     if (!set_capture(environment("GDA_SIM_CAPTURE"), &problem)) problems_.push_back("GDA_SIM_CAPTURE: " + problem);
+
+    const std::string addresses = environment("GDA_SIM_ADDRESS"), station = environment("GDA_SIM_ETHERNET");
+    if (!parse_addresses(addresses, &addresses_, &problem)) return problems_.push_back("GDA_SIM_ADDRESS: " + problem);
+    if (!station.empty()) {
+        uint8_t mac[6];
+        mac_of(slot_, mac);
+        ethernet_ = std::make_unique<Ethernet>(tap_.clock, tap_.counters);
+        if (ethernet_->open(station, mac, addresses_, &problem)) {
+            to_wire_ = std::make_unique<Tapped>(*ethernet_, tap_);
+        } else {
+            problems_.push_back("GDA_SIM_ETHERNET: " + problem);
+        }
+    } else if (!addresses_.empty()) {
+        udp_ = std::make_unique<Udp>(tap_.counters);
+        if (udp_->open(addresses_, &problem)) {
+            to_wire_ = std::make_unique<Tapped>(*udp_, tap_);
+        } else {
+            problems_.push_back("GDA_SIM_ADDRESS: " + problem);
+        }
+    }
+    if (to_wire_) return;
+    addresses_.clear();
+    udp_.reset();
+    ethernet_.reset();
 }
 
 Port::~Port() = default;
@@ -54,13 +82,16 @@ bool Port::own(const uint8_t gid[16]) const {
     for (const auto& g : gids_) {
         if (std::memcmp(g.data(), gid, sizeof(Gid)) == 0) return true;
     }
+    for (const Address& address : addresses_) {
+        if (std::memcmp(address.data(), gid, sizeof(Gid)) == 0) return true;
+    }
     return false;
 }
 
 Link* Port::route(const uint8_t gid[16]) {
     if (own(gid)) return &to_self_;
     if (shm_->knows(gid)) return &to_host_;
-    return &to_nobody_;
+    return to_wire_ ? to_wire_.get() : &to_nobody_;
 }
 
 bool Port::set_capture(const std::string& path, std::string* problem) {
@@ -74,9 +105,10 @@ int Port::poll(const Link::Receive& receive, int budget) {
     if (tap_.room_ns && tap_.clock.now_ns() >= tap_.room_ns) tap_.room_ns = 0;
     if (!tap_.held.empty()) done += tap_.held.release(tap_.clock.now_ns());
     done += to_self_.poll(receive, budget);
-    if (!tap_.looks()) return done + to_host_.poll(receive, budget);
     const Link::Receive looked_at = [this, &receive](const Packet& packet) { from_others(packet, receive); };
-    return done + to_host_.poll(looked_at, budget);
+    const Link::Receive& taker = tap_.looks() ? looked_at : receive;
+    done += to_host_.poll(taker, budget);
+    return to_wire_ ? done + to_wire_->poll(taker, budget) : done;
 }
 
 // What the NICs of other processes sent, while a fault or a capture is on.
@@ -96,6 +128,12 @@ void Port::from_others(const Packet& packet, const Link::Receive& receive) {
 bool Port::peer_lives(const uint8_t gid[16]) const { return own(gid) || shm_->alive(gid); }
 
 bool Port::behind(const uint8_t gid[16]) { return shm_->behind(gid); }
+
+std::vector<int> Port::descriptors() const {
+    if (udp_) return udp_->descriptors();
+    if (ethernet_) return {ethernet_->descriptor()};
+    return {};
+}
 
 void Port::disown() { shm_->disown(); }
 

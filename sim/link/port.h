@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The port of a NIC: what the engine sees of the cable. It owns the carriers and chooses one by destination: this NIC
-// itself, the NICs of other processes of this host, or nobody. Every function is called under the lock of its NIC,
-// except the counters. The environment may order faults (GDA_SIM_FAULTS) and a capture (GDA_SIM_CAPTURE) from the
-// start; it is read here alone. docs/simulator.md, "Links".
+// itself, the NICs of other processes of this host, hosts behind a wire when addresses are configured, or nobody. Every
+// function is called under the lock of its NIC, except the counters. The environment may order faults (GDA_SIM_FAULTS)
+// and a capture (GDA_SIM_CAPTURE) from the start, addresses of this NIC on a wire (GDA_SIM_ADDRESS) and that the wire
+// is a virtual machine (GDA_SIM_ETHERNET): all read here alone. docs/simulator.md, "Links".
 #pragma once
 
 #include <array>
@@ -11,9 +12,11 @@
 #include <vector>
 
 #include "sim/clock.h"
+#include "sim/link/ethernet.h"
 #include "sim/link/loopback.h"
 #include "sim/link/shm.h"
 #include "sim/link/tapped.h"
+#include "sim/link/udp.h"
 
 namespace sim {
 
@@ -33,6 +36,8 @@ class Port {
     // The GIDs that lead back to this NIC: from the start those made of its slot.
     void set_gids(const Gid* gids, size_t count);
     bool own(const uint8_t gid[16]) const;
+    // The addresses that GDA_SIM_ADDRESS gives this NIC, for its GID table: own ones in any case.
+    const std::vector<Address>& addresses() const { return addresses_; }
 
     // The link that leads to a GID, never null. The pointer is valid as long as the port; a GID that nobody had may
     // get an owner later, so ask again before a message is sent once more.
@@ -52,6 +57,9 @@ class Port {
     Faults& faults() { return tap_.faults; }
     Capture& capture() { return tap_.capture; }
 
+    // What a thread may wait on for packets of hosts behind a wire; the inbox wakes by itself.
+    std::vector<int> descriptors() const;
+
     // The MTU of the netdev: an IP packet (RoCE v1: GRH packet) longer than this is dropped and counted.
     void set_mtu(uint32_t bytes) { tap_.mtu_bytes = bytes; }
     uint32_t mtu() const { return tap_.mtu_bytes; }
@@ -68,6 +76,7 @@ class Port {
     static std::vector<std::string> counter_names() { return LinkCounters::names(); }
 
    private:
+    void configure();
     void from_others(const Packet& packet, const Link::Receive& receive);
 
     // A cable that ends nowhere: the sender's retry counter is what notices.
@@ -87,6 +96,10 @@ class Port {
     std::unique_ptr<Shm> shm_;
     Nowhere nowhere_;
     Tapped to_self_, to_host_, to_nobody_;
+    std::vector<Address> addresses_;
+    std::unique_ptr<Udp> udp_;  // either of them, or none
+    std::unique_ptr<Ethernet> ethernet_;
+    std::unique_ptr<Tapped> to_wire_;
 };
 
 }  // namespace sim

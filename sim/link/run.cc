@@ -27,6 +27,11 @@ struct Family {
 const Family SENDS = {RC_SEND_FIRST, RC_SEND_MIDDLE,
                       RC_SEND_LAST,  RC_SEND_LAST_WITH_IMMEDIATE,
                       RC_SEND_ONLY,  RC_SEND_ONLY_WITH_IMMEDIATE};
+// IETH is as long as an immediate and stands in its place.
+static_assert(GDA_BYTES_OF(ieth) == GDA_BYTES_OF(immdt), "one header for another");
+const Family INVALIDATING = {RC_SEND_FIRST, RC_SEND_MIDDLE,
+                             RC_SEND_LAST,  RC_SEND_LAST_WITH_INVALIDATE,
+                             RC_SEND_ONLY,  RC_SEND_ONLY_WITH_INVALIDATE};
 const Family WRITES = {RC_RDMA_WRITE_FIRST, RC_RDMA_WRITE_MIDDLE,
                        RC_RDMA_WRITE_LAST,  RC_RDMA_WRITE_LAST_WITH_IMMEDIATE,
                        RC_RDMA_WRITE_ONLY,  RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE};
@@ -34,7 +39,7 @@ const Family RESPONSES = {RC_RDMA_READ_RESPONSE_FIRST, RC_RDMA_READ_RESPONSE_MID
                           RC_RDMA_READ_RESPONSE_LAST,  RC_RDMA_READ_RESPONSE_ONLY,   RC_RDMA_READ_RESPONSE_ONLY};
 
 const Family* family_of(uint8_t operation) {
-    for (const Family* family : {&SENDS, &WRITES, &RESPONSES}) {
+    for (const Family* family : {&SENDS, &WRITES, &RESPONSES, &INVALIDATING}) {
         if ((*family)(operation)) return family;
     }
     return nullptr;

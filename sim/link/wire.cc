@@ -229,6 +229,10 @@ uint32_t transport_header_bytes(uint8_t opcode) {
         case RC_RDMA_WRITE_LAST_WITH_IMMEDIATE:
             extra = GDA_BYTES_OF(immdt);
             break;
+        case RC_SEND_LAST_WITH_INVALIDATE:
+        case RC_SEND_ONLY_WITH_INVALIDATE:
+            extra = GDA_BYTES_OF(ieth);
+            break;
         case RC_RDMA_WRITE_FIRST:
         case RC_RDMA_WRITE_ONLY:
         case RC_RDMA_READ_REQUEST:

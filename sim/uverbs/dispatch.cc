@@ -101,6 +101,8 @@ const Write writes[] = {
     {IB_USER_VERBS_CMD_REG_MR, "REG_MR", mr::register_},
     {IB_USER_VERBS_CMD_REREG_MR, "REREG_MR", mr::reregister},
     {IB_USER_VERBS_CMD_DEREG_MR, "DEREG_MR", mr::deregister},
+    {IB_USER_VERBS_CMD_ALLOC_MW, "ALLOC_MW", mw::allocate},
+    {IB_USER_VERBS_CMD_DEALLOC_MW, "DEALLOC_MW", mw::deallocate},
     {IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, "CREATE_COMP_CHANNEL", cq::create_channel},
     {IB_USER_VERBS_CMD_RESIZE_CQ, "RESIZE_CQ", cq::resize},
     {IB_USER_VERBS_CMD_DESTROY_CQ, "DESTROY_CQ", cq::destroy},

@@ -126,6 +126,10 @@ int deregister(Context&, const WriteCommand&);
 int register_dmabuf(Context&, Request&);
 int query(Context&, Request&);
 }  // namespace mr
+namespace mw {
+int allocate(Context&, const WriteCommand&);
+int deallocate(Context&, const WriteCommand&);
+}  // namespace mw
 namespace cq {
 int create_channel(Context&, const WriteCommand&);
 int create(Context&, Request&);

@@ -19,7 +19,7 @@ namespace sim::uverbs::mr {
 namespace {
 
 constexpr uint32_t page_mask = 0xfff;
-// On-demand paging and memory windows are not announced.
+// On-demand paging is not announced.
 constexpr uint32_t supported_access = IB_UVERBS_ACCESS_LOCAL_WRITE | IB_UVERBS_ACCESS_REMOTE_WRITE |
                                       IB_UVERBS_ACCESS_REMOTE_READ | IB_UVERBS_ACCESS_REMOTE_ATOMIC |
                                       IB_UVERBS_ACCESS_MW_BIND | IB_UVERBS_ACCESS_ZERO_BASED |
@@ -110,6 +110,9 @@ class Key {
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.lw, !!(access & IB_UVERBS_ACCESS_LOCAL_WRITE));
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.lr, 1);
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.qpn, 0xffffff);  // any queue pair
+        const bool relaxed = access & IB_UVERBS_ACCESS_RELAXED_ORDERING;
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.relaxed_ordering_write, relaxed);
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.relaxed_ordering_read, relaxed);
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.mkey_7_0, low);
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.pd, pdn);
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.start_addr, range.iova);

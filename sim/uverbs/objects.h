@@ -14,7 +14,7 @@ namespace sim::uverbs {
 
 class Object {
    public:
-    enum class Type { pd, mr, cq, qp, srq, ah, uar, umem, devx };
+    enum class Type { pd, mr, mw, cq, qp, srq, ah, uar, umem, devx };
     explicit Object(Type type) : type(type) {}
     virtual ~Object() = default;
     Object(const Object&) = delete;

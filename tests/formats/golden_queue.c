@@ -79,6 +79,42 @@ static void work_requests(void) {
          "rgid=bytes:fe80000000000001006764fffe610007",
          &av, sizeof av);
 
+    struct mlx5_wqe_umr_ctrl_seg umr;
+    memset(&umr, 0, sizeof umr);
+    umr.flags = MLX5_WQE_UMR_CTRL_FLAG_INLINE | MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE;
+    umr.klm_octowords = htobe16(0x1234);
+    umr.bsf_octowords = htobe16(0x5678);
+    umr.mkey_mask = htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN |
+                            MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE |
+                            MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR);
+    emit("wqe_umr_ctrl_seg",
+         "is_inline=1 check_free=1 klm_octowords=0x1234 bsf_octowords=0x5678 mask_free=1 mask_len=1 mask_mkey=1 "
+         "mask_rw=1 mask_lw=1 mask_sigerr_count=1",
+         &umr, sizeof umr);
+    memset(&umr, 0, sizeof umr);
+    umr.flags = MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN;
+    umr.mkey_mask = htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR | MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE |
+                            MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
+                            MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC);
+    emit("wqe_umr_ctrl_seg",
+         "translation_offset_en=1 check_qpn=1 mask_start_addr=1 mask_bsf_en=1 mask_qpn=1 mask_rr=1 mask_a=1", &umr,
+         sizeof umr);
+
+    struct mlx5_wqe_umr_klm_seg klm = {htobe32(0x80000000u), htobe32(0x00123456), htobe64(0x7f00aabbccdd0011ULL)};
+    emit("wqe_umr_klm_seg", "byte_count=0x80000000 mkey=0x123456 address=0x7f00aabbccdd0011", &klm, sizeof klm);
+    struct mlx5_wqe_umr_repeat_block_seg block;
+    memset(&block, 0, sizeof block);
+    block.byte_count = htobe32(0x01020304);
+    block.op = htobe32(0x400);
+    block.repeat_count = htobe32(0x05060708);
+    block.num_ent = htobe16(0x090a);
+    emit("wqe_umr_repeat_block_seg", "byte_count=0x1020304 op=0x400 repeat_count=0x5060708 num_ent=0x90a", &block,
+         sizeof block);
+    struct mlx5_wqe_umr_repeat_ent_seg entry = {htobe16(0x1122), htobe16(0x3344), htobe32(0x55667788),
+                                                htobe64(0x99aabbccddeeff00ULL)};
+    emit("wqe_umr_repeat_ent_seg", "stride=0x1122 byte_count=0x3344 memkey=0x55667788 va=0x99aabbccddeeff00", &entry,
+         sizeof entry);
+
     struct mlx5_wqe_srq_next_seg next;
     memset(&next, 0, sizeof next);
     next.next_wqe_index = htobe16(0xbeef);

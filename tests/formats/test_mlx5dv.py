@@ -46,6 +46,30 @@ MEMBERS: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
             "rgid": ("rgid",),
         },
     ),
+    "mlx5_wqe_umr_ctrl_seg": (
+        "wqe_umr_ctrl_seg",
+        {
+            "flags": ("is_inline", "check_free", "translation_offset_en", "check_qpn"),
+            "klm_octowords": ("klm_octowords",),
+            "bsf_octowords": ("bsf_octowords",),
+            "mkey_mask": (
+                *("mask_free", "mask_a", "mask_rw", "mask_rr", "mask_lw", "mask_qpn", "mask_mkey", "mask_bsf_en"),
+                *("mask_sigerr_count", "mask_start_addr", "mask_len"),
+            ),
+        },
+    ),
+    "mlx5_wqe_umr_klm_seg": (
+        "wqe_umr_klm_seg",
+        {"byte_count": ("byte_count",), "mkey": ("mkey",), "address": ("address",)},
+    ),
+    "mlx5_wqe_umr_repeat_block_seg": (
+        "wqe_umr_repeat_block_seg",
+        {"byte_count": ("byte_count",), "op": ("op",), "repeat_count": ("repeat_count",), "num_ent": ("num_ent",)},
+    ),
+    "mlx5_wqe_umr_repeat_ent_seg": (
+        "wqe_umr_repeat_ent_seg",
+        {"stride": ("stride",), "byte_count": ("byte_count",), "memkey": ("memkey",), "va": ("va",)},
+    ),
     "mlx5_wqe_srq_next_seg": (
         "wqe_srq_next_seg",
         {"next_wqe_index": ("next_wqe_index",), "signature": ("signature",)},

@@ -71,6 +71,15 @@ def test_decode_atomic() -> None:
     assert "wqe_data_seg" in text
 
 
+def test_decode_change_of_a_key() -> None:
+    control = formats.wqe_ctrl_seg.pack(opcode=formats.MLX5_OPCODE_UMR, ds=12, imm=0x123400)
+    umr = formats.wqe_umr_ctrl_seg.pack(is_inline=1, klm_octowords=4, mask_free=1)
+    text = formats.decode_wqe(control + umr + formats.mkc.pack(len=8, umr_en=1) + pointer(8).ljust(64, b"\0"))
+    for words in ("UMR", "klm_octowords = 4", "mask_free = 1", "umr_en = 1", "lkey = 0xabcd"):
+        assert words in text
+    assert "more bytes" not in text
+
+
 def test_decode_keeps_what_it_does_not_know() -> None:
     text = formats.decode_wqe(write(pointer(8), opcode=0x77))
     assert "unknown opcode 0x77" in text

@@ -50,6 +50,7 @@ struct Parts {
         GDA_SET(create_mkey_in, c.in.data(), mkey_umem_valid, 1);
         GDA_SET(create_mkey_in, c.in.data(), mkey_umem_id, umem);
         GDA_SET(mkc, k, access_mode_1_0, MKC_ACCESS_MODE_MTT);
+        GDA_SET(mkc, k, qpn, 0xffffff);
         GDA_SET(mkc, k, start_addr, memory.address());
         GDA_SET(mkc, k, len, 4096);
         GDA_SET(mkc, k, pd, nic.pdn);
@@ -107,7 +108,7 @@ void refusals_of_creation() {
     p.expect(CQ_WITH(uar_page, 8), MLX5_CMD_STAT_BAD_RES_ERR, "no such doorbell page");
     p.expect(CQ_WITH(dbr_umem_valid, 0), MLX5_CMD_STAT_BAD_PARAM_ERR, "doorbell record is needed");
     p.expect(KEY_WITH(pd, 999), MLX5_CMD_STAT_BAD_RES_ERR, "no such protection domain");
-    p.expect(KEY_WITH(access_mode_1_0, MKC_ACCESS_MODE_KLM), MLX5_CMD_STAT_BAD_PARAM_ERR, "access_mode 2");
+    p.expect(KEY_WITH(access_mode_4_2, 1), MLX5_CMD_STAT_BAD_PARAM_ERR, "access_mode_4_2");
     p.expect(KEY_WITH(len, 1 << 20), MLX5_CMD_STAT_BAD_PARAM_ERR, "is not within its umem");
     p.expect(KEY_WITH(len, 0), MLX5_CMD_STAT_BAD_PARAM_ERR, "empty");
     p.expect(KEY_WITH(rw, 1), MLX5_CMD_STAT_BAD_PARAM_ERR, "need local write");
@@ -257,6 +258,7 @@ void key_of_all_addresses() {
     Call c = CALL(create_mkey, MLX5_CMD_OP_CREATE_MKEY);
     uint8_t* k = c.in.data() + GDA_BYTE_OFFSET(create_mkey_in, memory_key_mkey_entry);
     GDA_SET(mkc, k, access_mode_1_0, MKC_ACCESS_MODE_PA);
+    GDA_SET(mkc, k, qpn, 0xffffff);
     GDA_SET(mkc, k, length64, 1);
     GDA_SET(mkc, k, pd, w.nic.pdn);
     GDA_SET(mkc, k, lr, 1);

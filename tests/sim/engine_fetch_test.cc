@@ -396,6 +396,7 @@ void bad_fetch_wqes() {
         Call c = CALL(create_mkey, MLX5_CMD_OP_CREATE_MKEY);
         uint8_t* k = c.in.data() + GDA_BYTE_OFFSET(create_mkey_in, memory_key_mkey_entry);
         GDA_SET(mkc, k, access_mode_1_0, MKC_ACCESS_MODE_PA);
+        GDA_SET(mkc, k, qpn, 0xffffff);
         GDA_SET(mkc, k, length64, 1);
         GDA_SET(mkc, k, pd, w.nic.pdn);
         GDA_SET(mkc, k, lr, 1);

@@ -122,7 +122,8 @@ struct Call {
 #define CALL(TYPE, OPCODE) rig::Call(GDA_BYTES_OF(TYPE##_in), GDA_BYTES_OF(TYPE##_out), OPCODE)
 
 struct Memory {
-    Memory(Nic& n, uint64_t address, uint64_t size, bool remote = true, uint64_t start = 0) : nic(n), bytes(size) {
+    Memory(Nic& n, uint64_t address, uint64_t size, bool remote = true, uint64_t start = 0, bool writable = true)
+        : nic(n), bytes(size) {
         CHECK_EQ(nic.device.register_umem(address, size, &umem), 0);
         Call c = CALL(create_mkey, MLX5_CMD_OP_CREATE_MKEY);
         uint8_t* in = c.in.data();
@@ -134,8 +135,9 @@ struct Memory {
         GDA_SET(mkc, mkc, len, size);
         GDA_SET(mkc, mkc, pd, nic.pdn);
         GDA_SET(mkc, mkc, mkey_7_0, 0x5a);
+        GDA_SET(mkc, mkc, qpn, 0xffffff);
         GDA_SET(mkc, mkc, lr, 1);
-        GDA_SET(mkc, mkc, lw, 1);
+        GDA_SET(mkc, mkc, lw, writable);
         GDA_SET(mkc, mkc, rr, remote);
         GDA_SET(mkc, mkc, rw, remote);
         GDA_SET(mkc, mkc, a, remote);

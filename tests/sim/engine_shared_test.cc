@@ -391,6 +391,7 @@ void object_limits() {
     Call k = CALL(create_mkey, MLX5_CMD_OP_CREATE_MKEY);
     uint8_t* m = k.in.data() + GDA_BYTE_OFFSET(create_mkey_in, memory_key_mkey_entry);
     GDA_SET(mkc, m, access_mode_1_0, MKC_ACCESS_MODE_PA);
+    GDA_SET(mkc, m, qpn, 0xffffff);
     GDA_SET(mkc, m, length64, 1);
     GDA_SET(mkc, m, pd, nic.pdn);
     std::vector<uint32_t> indices;

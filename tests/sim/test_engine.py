@@ -36,7 +36,10 @@ PROGRAMS = (
     "engine_datagram_test",
     "engine_shared_test",
     "engine_loss_test",
+    "engine_key_test",
+    "engine_window_test",
     "engine_transport_test",
+    "engine_chaos_test",
 )
 SOURCES = [p for room in ("link", "engine", "firmware") for p in sorted((ROOT / "sim" / room).glob("*.cc"))]
 
@@ -158,3 +161,12 @@ def test_no_link_to_drivers(build: Build) -> None:
     result = run(["ldd", str(build("engine_bench", "plain"))])
     assert "libcuda" not in result.stdout
     assert "libibverbs" not in result.stdout
+
+
+def test_ten_thousand_seeds_of_random_work_under_faults(build: Build, tmp_path: Path) -> None:
+    """5 % loss, duplication and reorder: every byte right, every atomic once, nothing stuck."""
+    program = "engine_chaos_test"
+    command = [str(build(program, "plain")), "seeds", "1", "10000"]
+    result = run(command, env=environment(build, program, "plain", tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "10000 seeds from 1" in result.stdout

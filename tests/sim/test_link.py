@@ -25,7 +25,7 @@ FLAVOURS = {
     "plain": ["-O1"],
     "address": ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
 }
-PROGRAMS = ("link_port_test", "link_wire_test", "link_fault_test", "link_capture_test")
+PROGRAMS = ("link_port_test", "link_wire_test", "link_fault_test", "link_capture_test", "link_wire_carrier_test")
 SOURCES = sorted((ROOT / "sim" / "link").glob("*.cc"))
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")

@@ -129,7 +129,8 @@ enum qp_opt_param {
 enum mkc_access_mode {
     MKC_ACCESS_MODE_PA = 0x0,   // the whole address space of the process
     MKC_ACCESS_MODE_MTT = 0x1,  // one contiguous range of registered memory
-    MKC_ACCESS_MODE_KLM = 0x2,  // a list of other keys
+    MKC_ACCESS_MODE_KLM = 0x2,  // a list of pieces of other keys' memory
+    MKC_ACCESS_MODE_KSM = 0x3,  // the same, all pieces of 2^log_page_size bytes
 };
 
 // atomic_caps.atomic_operations.

@@ -32,6 +32,8 @@ enum bth_opcode {
     RC_ATOMIC_ACKNOWLEDGE = 0x12,
     RC_COMPARE_SWAP = 0x13,
     RC_FETCH_ADD = 0x14,
+    RC_SEND_LAST_WITH_INVALIDATE = 0x16,
+    RC_SEND_ONLY_WITH_INVALIDATE = 0x17,
     UC_SEND_FIRST = 0x20,
     UC_SEND_MIDDLE = 0x21,
     UC_SEND_LAST = 0x22,
@@ -221,6 +223,11 @@ struct neighbour_bits {
 
 struct immdt_bits {
     u8 imm[0x20];
+};
+
+// The key that ends with a send.
+struct ieth_bits {
+    u8 rkey[0x20];
 };
 
 // The two high bits of the syndrome tell the kind; the rest is a credit count, a timer or a NAK code.

@@ -129,6 +129,65 @@ struct wqe_atomic32_add_seg_bits {
     u8 reserved_at_40[0x40];
 };
 
+// UMR: changes an existing key in the order of the send queue. Control (imm: the key), this, the new key context
+// (struct mkc_bits), then its translations: pieces of other keys, or one block of pieces that repeat. The mask names
+// the fields of the context that count.
+struct wqe_umr_ctrl_seg_bits {
+    u8 is_inline[0x1];  // the translations stand in the WQE
+    u8 reserved_at_1[0x1];
+    u8 check_free[0x1];  // an error unless the key is free
+    u8 translation_offset_en[0x1];
+    u8 check_qpn[0x1];  // an error unless the key belongs to this queue pair or to all
+    u8 reserved_at_5[0x1b];
+    u8 klm_octowords[0x10];  // of the translations
+    u8 bsf_octowords[0x10];  // or translation_offset
+    u8 reserved_at_40[0x22];
+    u8 mask_free[0x1];
+    u8 reserved_at_63[0x7];
+    u8 mask_a[0x1];
+    u8 mask_rw[0x1];
+    u8 mask_rr[0x1];
+    u8 mask_lw[0x1];
+    u8 reserved_at_6e[0x3];
+    u8 mask_qpn[0x1];
+    u8 mask_mkey[0x1];  // the key's lowest eight bits
+    u8 mask_bsf_en[0x1];
+    u8 reserved_at_74[0x2];
+    u8 mask_sigerr_count[0x1];
+    u8 reserved_at_77[0x2];
+    u8 mask_start_addr[0x1];
+    u8 reserved_at_7a[0x5];
+    u8 mask_len[0x1];
+    u8 reserved_at_80[0x100];
+};
+
+// One translation of a key of pieces, also in CREATE_MKEY.
+struct wqe_umr_klm_seg_bits {
+    u8 byte_count[0x20];
+    u8 mkey[0x20];
+    u8 address[0x40];
+};
+
+// Pieces that repeat: this, then num_ent entries. Each round takes byte_count bytes of every entry and moves its
+// address on by its stride.
+struct wqe_umr_repeat_block_seg_bits {
+    u8 byte_count[0x20];  // of one round
+    u8 op[0x20];          // enum wqe_umr_op
+    u8 repeat_count[0x20];
+    u8 reserved_at_60[0x10];
+    u8 num_ent[0x10];
+};
+struct wqe_umr_repeat_ent_seg_bits {
+    u8 stride[0x10];
+    u8 byte_count[0x10];
+    u8 memkey[0x20];
+    u8 va[0x40];
+};
+
+enum wqe_umr_op {
+    UMR_OP_REPEAT = 0x400,  // where a piece of a list has its key: no key is as low
+};
+
 // Address vector of a datagram: follows the control segment.
 struct wqe_av_seg_bits {
     u8 qkey[0x20];

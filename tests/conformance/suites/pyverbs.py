@@ -21,7 +21,6 @@ from ..results import Case, FailedError, Host, NotInstalledError, Result, Suite
 WHERE = (Path("/usr/share/doc/rdma-core/tests"), Path("/usr/share/doc/python3-pyverbs/tests"))
 PYTHON = Path("/usr/bin/python3")
 OTHER_CARDS = ("test_efa",)  # prefixes of files that only speak to Amazon's EFA
-LATER = ("test_mlx5_mkey",)  # layouts of memory keys
 OUTCOMES = {"ok": "passed", "FAIL": "failed", "ERROR": "failed", "expected failure": "passed"}
 
 
@@ -33,7 +32,7 @@ def shipped() -> list[Path]:
 def modules() -> list[str]:
     """Names of the test files that concern this card."""
     names = {path.name.split(".")[0] for path in shipped()}
-    return sorted(n for n in names if n.startswith("test_") and not n.startswith((*OTHER_CARDS, *LATER)))
+    return sorted(n for n in names if n.startswith("test_") and not n.startswith(OTHER_CARDS))
 
 
 @functools.cache
