@@ -106,6 +106,13 @@ class SoftwareNic:
         """Copy GPU memory through pinned host memory: needed while waiting kernels fill the GPU."""
         self._library.gda_sim_set_gpu_staging(int(on))
 
+    def set_relaxed_ordering(self, on: bool, seed: int = 0) -> None:
+        """Show what peers write to memory with relaxed ordering late and in random order, as PCI Express may.
+
+        A strict write (also a completion) shows all that came before it. Off: everything is visible at once.
+        """
+        self._library.gda_sim_set_relaxed_ordering(int(on), seed)
+
     def objects(self) -> int:
         """Umems, protection domains, keys, queues and doorbell pages that exist in the NIC."""
         return int(self._library.gda_sim_objects())
@@ -214,5 +221,6 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("gda_sim_set_faults", ctypes.c_int, (ctypes.c_char_p,)),
     ("gda_sim_set_capture", ctypes.c_int, (ctypes.c_char_p,)),
     ("gda_sim_set_gpu_staging", None, (ctypes.c_int,)),
+    ("gda_sim_set_relaxed_ordering", None, (ctypes.c_int, ctypes.c_uint64)),
     ("gda_sim_objects", ctypes.c_uint64, ()),
 )

@@ -103,6 +103,11 @@ void gda_sim_set_gpu_staging(int on) {
     if (nic) nic->set_gpu_staging(on != 0);
 }
 
+void gda_sim_set_relaxed_ordering(int on, uint64_t seed) {
+    Nic nic(Nic::Make::no);
+    if (nic) nic->set_relaxed_ordering(on != 0, seed);
+}
+
 int gda_sim_raise(int event) { return sim::uverbs::events::raise(event); }
 
 uint64_t gda_sim_objects(void) {

@@ -29,6 +29,9 @@ GDA_SIM_EXPORT const char* gda_sim_report(void);         // sentences separated 
 GDA_SIM_EXPORT void gda_sim_clear_report(void);
 GDA_SIM_EXPORT int gda_sim_last_doorbell(uint32_t qpn, uint64_t* value);  // 1 if there was one
 GDA_SIM_EXPORT void gda_sim_set_gpu_staging(int on);
+// Writes through memory regions with relaxed ordering become visible late, in an order that the seed decides
+// (sim/engine/ordering.h).
+GDA_SIM_EXPORT void gda_sim_set_relaxed_ordering(int on, uint64_t seed);
 // Faults of the network from now on (sim/link/fault_spec.h), or whether a text is understood; a capture of what the NIC
 // sends and receives (sim/link/capture.h). An empty text or path ends it. 0; -EINVAL with the reason in
 // gda_sim_message(); -ENODEV when there is no NIC and none can be made.

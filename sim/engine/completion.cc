@@ -9,7 +9,7 @@
 
 #include "sim/engine/completion.h"
 
-#include "sim/engine/memory.h"
+#include "sim/engine/ordering.h"
 #include "sim/engine/requester.h"
 #include "sim/link/guard.h"
 
@@ -80,6 +80,7 @@ void put(DeviceState& s, Cq* cq, uint8_t entry[CQE_BYTES]) {
     const uint32_t lap = cq->collapsed ? 0 : (cq->producer >> cq->log_entries) & 1;
     GDA_SET(cqe64, entry, owner, lap);
     const uint64_t at = uint64_t{slot} * cq->entry_bytes + cq->entry_bytes - CQE_BYTES;
+    make_all_visible(s);  // an entry is a strict write
     publish(s, cq->ring, at, entry, CQE_BYTES, cq->name);
     ++cq->producer;
     ++s.done;

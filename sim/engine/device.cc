@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "sim/engine/doorbell.h"
+#include "sim/engine/ordering.h"
 #include "sim/engine/requester.h"
 #include "sim/engine/responder.h"
 #include "sim/engine/thread.h"
@@ -116,6 +117,7 @@ int step_one(DeviceState& s, bool outside) {
         if (s.qps.size() || s.cqs.size()) {
             s.now_ns = s.clock.now_ns();
             if (outside) s.outside_step_ns.store(s.now_ns, std::memory_order_relaxed);
+            make_some_visible(s);
             scan_doorbells(s);
             for (int i = 0, before = -1; i < ROUNDS && before != s.done; ++i) {
                 before = s.done;
@@ -285,6 +287,13 @@ bool Device::last_doorbell(uint32_t qpn, uint64_t* value) const {
 bool Device::check_faults(const std::string& text, std::string* problem) {
     FaultPlan plan;
     return parse_faults(text, &plan, problem);
+}
+
+void Device::set_relaxed_ordering(bool on, uint64_t seed) {
+    Hold hold(*state_);
+    make_all_visible(*state_);
+    state_->ordering.on = on;
+    state_->ordering.random = (seed + 1) * 0x9e3779b97f4a7c15u;  // never 0
 }
 
 void Device::set_gpu_staging(bool on) {

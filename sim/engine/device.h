@@ -90,6 +90,8 @@ class Device {
     bool set_faults(const std::string& text, std::string* problem);
     bool set_capture(const std::string& path, std::string* problem);
     static bool check_faults(const std::string& text, std::string* problem);
+    // Writes through keys with relaxed ordering become visible late and in random order (engine/ordering.h).
+    void set_relaxed_ordering(bool on, uint64_t seed);
     void set_gpu_staging(bool on);  // copy GPU memory through pinned host memory: kernels may fill the GPU
     size_t objects() const;         // umems + PDs + keys + CQs + QPs + pages that exist
 

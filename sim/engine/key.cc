@@ -106,6 +106,7 @@ bool locate(const DeviceState& s, uint32_t key, uint64_t address, uint64_t bytes
     span->bytes = bytes;
     span->gpu = nullptr;
     span->scattered = nullptr;
+    span->relaxed = mkey->relaxed;
     if (mkey->layout) {
         const uint64_t offset = address - mkey->start;
         const uint64_t all = mkey->layout->round_bytes * mkey->layout->rounds;
@@ -193,7 +194,7 @@ bool resolve(const DeviceState& s, uint32_t key, uint64_t address, uint64_t byte
 
 bool each_part(const DeviceState& s, const Span& span, uint64_t offset, uint64_t bytes,
                const std::function<bool(const Span&)>& visit) {
-    if (!span.scattered) return visit({span.address + offset, bytes, span.gpu, nullptr});
+    if (!span.scattered) return visit({span.address + offset, bytes, span.gpu, nullptr, span.relaxed});
     std::string unused;
     return walk(s, *span.scattered, reinterpret_cast<uint64_t>(span.address) + offset, bytes, nullptr, 1, &visit,
                 &unused);

@@ -13,14 +13,6 @@ namespace sim {
 
 enum class Access { local_read, local_write, remote_read, remote_write, remote_atomic };
 
-// Bytes that were found by a key. Not initialized: a parsed WQE holds 64 of them.
-struct Span {
-    uint8_t* address;
-    uint64_t bytes;
-    gpu::Context* gpu;
-    const Mkey* scattered;  // not null: a key of pieces; `address` is then the offset of the first byte in its layout
-};
-
 // Whose request it is: keys may belong to one queue pair.
 struct Asker {
     Asker(const Qp* qp) : pd(qp->pd), qpn(qp->number) {}         // NOLINT(google-explicit-constructor)

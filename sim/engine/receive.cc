@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "sim/engine/ordering.h"
 #include "sim/engine/vendor.h"
 
 namespace sim {
@@ -126,6 +127,7 @@ Filled fill_receive(DeviceState& s, Qp* qp, const iovec& part, std::string* why)
             *why = text("receive WQE %u: local protection error: ", r.index) + *why;
             return Filled::bad_key;
         }
+        if (!span.relaxed) make_all_visible(s);
         const iovec now = {rest.iov_base, std::min<size_t>(rest.iov_len, begin + piece.bytes - r.filled)};
         const Copied copied = copy(s, span, r.filled - begin, payload_span(s, now), qp->name);
         if (copied == Copied::no_source) return Filled::no_source;

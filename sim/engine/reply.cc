@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "sim/engine/memory.h"
+#include "sim/engine/ordering.h"
 #include "sim/engine/packet.h"
 
 namespace sim {
@@ -84,6 +84,7 @@ bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
         give_up(s, qp, reply.psn, AETH_NAK_REMOTE_ACCESS, why);
         return true;
     }
+    make_all_visible(s);  // a read pushes the writes before it
     s.parts.clear();
     uint64_t bounced = 0;
     packet.unreadable =

@@ -8,6 +8,7 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "sim/engine/ordering.h"
 #include "sim/engine/packet.h"
 #include "sim/engine/receive.h"
 #include "sim/engine/reply.h"
@@ -70,7 +71,7 @@ bool classify(uint32_t transport, uint32_t operation, Request* r) {
 // Places payload at `span`+`offset`. False: it ended here (memory is gone on either side).
 bool place(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn, const Span& span, uint64_t offset,
            const iovec& part, uint8_t vendor) {
-    const Copied result = copy(s, span, offset, payload_span(s, part), qp->name);
+    const Copied result = write_in_order(s, span, offset, payload_span(s, part), qp->mtu, qp->name);
     if (result == Copied::no_source) {
         packet.unreadable = true;  // the sender's fault; as if nothing had come
         return false;

@@ -28,7 +28,7 @@ bool scatter(DeviceState& s, Qp* qp, const ParsedWqe& wqe, Message* m, uint64_t 
             continue;
         }
         const uint64_t bytes = std::min(part.bytes - taken, piece.bytes - offset);
-        const Copied copied = copy(s, piece, offset, {part.address + taken, bytes, part.gpu, nullptr}, qp->name);
+        const Copied copied = copy(s, piece, offset, {part.address + taken, bytes, part.gpu, nullptr, false}, qp->name);
         if (copied == Copied::no_source) {
             packet.unreadable = true;  // the peer's memory: it says so itself
             return false;
@@ -62,8 +62,8 @@ bool place_response(DeviceState& s, Qp* qp, Message* m, const Packet& packet, bo
     if (atomic) {  // in the byte order of the host, unlike the operands
         const uint8_t* at = packet.header + GDA_BYTES_OF(bth) + GDA_BYTES_OF(aeth);
         uint64_t value = GDA_GET(atomicacketh, at, original);
-        return scatter(s, qp, wqe, m, 0, {reinterpret_cast<uint8_t*>(&value), wqe.atomic.bytes, nullptr, nullptr},
-                       packet);
+        return scatter(s, qp, wqe, m, 0,
+                       {reinterpret_cast<uint8_t*>(&value), wqe.atomic.bytes, nullptr, nullptr, false}, packet);
     }
     const uint64_t whole = uint64_t{packets_for(qp, packet.payload_bytes)} * qp->mtu;
     if (packet.payload_bytes != std::min(whole, m->bytes - offset) || !same_cut(qp, packet)) {

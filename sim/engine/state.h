@@ -81,6 +81,15 @@ struct Mkey {
     std::unique_ptr<Layout> layout;  // of a key of pieces; null: none yet, or umem and offset say where
 };
 
+// Bytes that were found by a key. Not initialized: a parsed WQE holds 64 of them.
+struct Span {
+    uint8_t* address;
+    uint64_t bytes;
+    gpu::Context* gpu;
+    const Mkey* scattered;  // not null: a key of pieces; `address` is then the offset of the first byte in its layout
+    bool relaxed;           // writes to it may pass earlier ones
+};
+
 struct UarPage {
     uint32_t id = 0;
     uint8_t* base = nullptr;
@@ -240,6 +249,18 @@ struct PendingEvent {
     AsyncEvent type;
 };
 
+// A write of the responder that memory does not show yet, oldest first: engine/ordering.h.
+struct LateWrite {
+    Span to;
+    std::vector<uint8_t> bytes;
+    std::string whose;
+};
+struct Ordering {
+    bool on = false;
+    uint64_t random = 0;
+    std::deque<LateWrite> late;
+};
+
 struct DeviceState {
     std::mutex lock;
     std::atomic<int> callers{0};  // of public functions, waiting for the lock: see Hold
@@ -270,9 +291,10 @@ struct DeviceState {
 
     alignas(64) uint8_t wqe[1024];  // the WQE at hand
     std::vector<uint8_t> bounce;    // GPU payload on its way to another process
-    std::vector<iovec> parts;       // of the payload at hand
-    size_t command_bytes = 0;       // of the command at hand: some end in a list
-    std::vector<uint8_t> window;    // basic blocks fetched from GPU memory
+    Ordering ordering;
+    std::vector<iovec> parts;     // of the payload at hand
+    size_t command_bytes = 0;     // of the command at hand: some end in a list
+    std::vector<uint8_t> window;  // basic blocks fetched from GPU memory
     const Qp* window_qp = nullptr;
     uint16_t window_first = 0, window_blocks = 0;
 

@@ -5,6 +5,7 @@
 
 #include <cinttypes>
 
+#include "sim/engine/ordering.h"
 #include "sim/engine/vendor.h"
 
 namespace sim {
@@ -56,7 +57,7 @@ bool read_layout(DeviceState& s, Qp* qp, uint32_t count, uint32_t ds, Layout* la
                      fetched.size(), qp, Access::local_read, &from, why)) {
             return false;
         }
-        if (copy(s, {fetched.data(), fetched.size(), nullptr, nullptr}, 0, from, qp->name) != Copied::yes) {
+        if (copy(s, {fetched.data(), fetched.size(), nullptr, nullptr, false}, 0, from, qp->name) != Copied::yes) {
             *why = "the translations cannot be read";
             return false;
         }
@@ -183,6 +184,7 @@ bool invalidate_for_peer(DeviceState& s, uint32_t key, const Qp* qp, std::string
                     key);
         return false;
     }
+    make_all_visible(s);
     invalidate(mkey);
     s.report.count(Counter::key_changes);
     return true;
@@ -196,6 +198,7 @@ void change_key(DeviceState& s, Qp* qp, Message* m) {
         m->vendor = wqe.syndrome ? wqe.vendor : static_cast<uint8_t>(VENDOR_STALE_WQE);
         return;
     }
+    make_all_visible(s);
     std::string why;
     if (change(s, qp, &why)) return s.report.count(Counter::key_changes);
     s.report.say(text("%s: WQE %u: a key cannot be changed as asked (bind, invalidate, list of pieces): %s", qp->name,

@@ -255,7 +255,7 @@ void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out) {
         }
         if (bytes)
             out->piece[out->pieces++] = {const_cast<uint8_t*>(segment) + GDA_BYTES_OF(wqe_inline_seg), bytes, nullptr,
-                                         nullptr};
+                                         nullptr, false};
         out->bytes += bytes;
         at += whole;
     }

@@ -122,7 +122,8 @@ struct Call {
 #define CALL(TYPE, OPCODE) rig::Call(GDA_BYTES_OF(TYPE##_in), GDA_BYTES_OF(TYPE##_out), OPCODE)
 
 struct Memory {
-    Memory(Nic& n, uint64_t address, uint64_t size, bool remote = true, uint64_t start = 0, bool writable = true)
+    Memory(Nic& n, uint64_t address, uint64_t size, bool remote = true, uint64_t start = 0, bool writable = true,
+           bool relaxed = false)
         : nic(n), bytes(size) {
         CHECK_EQ(nic.device.register_umem(address, size, &umem), 0);
         Call c = CALL(create_mkey, MLX5_CMD_OP_CREATE_MKEY);
@@ -137,6 +138,7 @@ struct Memory {
         GDA_SET(mkc, mkc, mkey_7_0, 0x5a);
         GDA_SET(mkc, mkc, qpn, 0xffffff);
         GDA_SET(mkc, mkc, lr, 1);
+        GDA_SET(mkc, mkc, relaxed_ordering_write, relaxed);
         GDA_SET(mkc, mkc, lw, writable);
         GDA_SET(mkc, mkc, rr, remote);
         GDA_SET(mkc, mkc, rw, remote);

@@ -38,6 +38,7 @@ PROGRAMS = (
     "engine_loss_test",
     "engine_key_test",
     "engine_window_test",
+    "engine_ordering_test",
     "engine_transport_test",
     "engine_chaos_test",
 )
