@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gda.errors import ArgumentError
 
-__all__ = ["VARIABLES", "Variable", "cache_directory", "environment_with_preload", "get"]
+__all__ = ["VARIABLES", "Variable", "cache_directory", "checked", "environment_with_preload", "get"]
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,15 @@ VARIABLES = {
     v.name: v
     for v in (
         Variable("GDA_NIC", "auto", ("auto", "real", "software"), "which NIC gda.open() takes"),
+        Variable("GDA_GID_INDEX", "", (), "GID index to connect with; default: the best one"),
         Variable("GDA_TARGET", "auto", ("auto", "host", "gpu"), "where gda.Kernel runs device code"),
         Variable("GDA_CACHE", "", (), "directory of compiled device code; default: ~/.cache/gda"),
         Variable("GDA_CXX", "", (), "C++ compiler for device code on the CPU; default: g++, c++ or clang++"),
         Variable("GDA_CXXFLAGS", "", (), "more flags for that compiler, for example -fsanitize=address"),
         Variable("GDA_SIM_LIBRARY", "", (), "another build of the software NIC to load, for example a sanitized one"),
         Variable("GDA_SIM_DIRECTORY", "", (), "where NICs meet (mode 1777: all users); default: /dev/shm/gda-sim-UID"),
+        Variable("GDA_SIM_NICS", "1", tuple("12345678"), "how many software NICs the process has: mlx5_0, mlx5_1, ..."),
+        Variable("GDA_SIM_MTU", "9000", (), "MTU in bytes of the link behind the software NIC; path MTU 1024 at 1500"),
         Variable("GDA_SIM_FAULTS", "", (), "faults of the network, such as drop=5%,seed=7 (simulator.md, Faults)"),
         Variable("GDA_SIM_CAPTURE", "", (), "pcapng file to which the software NIC appends every packet"),
         Variable("GDA_SIM_DEBUG", "", ("", "1"), "the software NIC prints each command and ioctl"),
@@ -48,8 +51,12 @@ def get(name: str) -> str:
 
     Raises ArgumentError for a value outside the allowed ones.
     """
+    return checked(name, os.environ.get(name, "") or VARIABLES[name].default)
+
+
+def checked(name: str, value: str) -> str:
+    """The same value, if the variable takes it."""
     variable = VARIABLES[name]
-    value = os.environ.get(name, "") or variable.default
     if variable.values and value not in variable.values:
         raise ArgumentError(
             f"environment variable {name}={value!r} is not one of {', '.join(filter(None, variable.values))}",

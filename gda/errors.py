@@ -18,9 +18,11 @@ __all__ = [
     "DeadlineError",
     "DeviceStatusError",
     "GdaError",
+    "GidError",
     "HandleError",
     "NotConnectedError",
     "OutOfBoundsError",
+    "PathMtuError",
     "QueueFullError",
     "UnavailableError",
     "VerbsError",
@@ -88,6 +90,33 @@ class UnavailableError(GdaError):
 
 class ArgumentError(GdaError, ValueError):
     """An argument was refused before anything happened."""
+
+
+class GidError(ArgumentError):
+    """A GID index is of no use: empty, or its address cannot reach the other side. Has `index` and `candidates`.
+
+    `candidates` are the indices that would do: those where the same address is now, or of addresses that are routed.
+    """
+
+    def __init__(self, message: str, index: int, candidates: tuple[int, ...] = (), advice: str = "") -> None:
+        super().__init__(message, advice)
+        self.index = index
+        self.candidates = candidates
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, tuple[int, ...], str]]:
+        return type(self), (self.message, self.index, self.candidates, self.advice)
+
+
+class PathMtuError(ArgumentError):
+    """A path MTU that the link does not carry. Has `requested` and `active`, both in bytes."""
+
+    def __init__(self, message: str, requested: int, active: int, advice: str = "") -> None:
+        super().__init__(message, advice)
+        self.requested = requested
+        self.active = active
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, int, str]]:
+        return type(self), (self.message, self.requested, self.active, self.advice)
 
 
 class ClosedError(GdaError):

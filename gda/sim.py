@@ -102,10 +102,13 @@ def preload_libraries() -> list[str]:
     return [*runtimes, str(preload)]
 
 
-def run(argv: Sequence[str], *, faults: str | None = None, capture: str | None = None) -> int:
+def run(
+    argv: Sequence[str], *, nics: int | None = None, faults: str | None = None, capture: str | None = None
+) -> int:
     """Replace this process by a program that runs on the software NIC; `argv` is [--] PROGRAM [ARGUMENT ...].
 
-    Faults befall what each NIC of it sends; a capture holds what all of them send and receive.
+    `nics` is how many it sees (default: GDA_SIM_NICS, else one). Faults befall what each NIC of it sends; a capture
+    holds what all of them send and receive.
     Returns only by an exception: ArgumentError without a program, UnavailableError when the program or the library
     is missing.
     """
@@ -113,6 +116,8 @@ def run(argv: Sequence[str], *, faults: str | None = None, capture: str | None =
     if not command:
         raise ArgumentError("sim run needs a program", "python -m gda sim run -- ibv_devinfo -v")
     environment = config.environment_with_preload(preload_libraries())
+    if nics is not None:
+        environment["GDA_SIM_NICS"] = config.checked("GDA_SIM_NICS", str(nics))
     if faults is not None:
         attach.check_faults(faults)
         environment["GDA_SIM_FAULTS"] = faults

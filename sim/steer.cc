@@ -18,13 +18,16 @@ using sim::uverbs::Nic;
 
 thread_local std::string last_message;
 
-// The answer of an order that a NIC may refuse.
+// The answer of an order that each NIC may refuse.
 template <typename Order>
 int ordered(const Order& order) {
     last_message.clear();
-    Nic nic;
-    if (!nic) return last_message = Nic::message(), -ENODEV;
-    return order(*nic.operator->(), &last_message) ? 0 : -EINVAL;
+    for (int i = 0; i < Nic::count(); ++i) {
+        const Nic nic(i);
+        if (!nic) return last_message = Nic::message(), -ENODEV;
+        if (!order(*nic.operator->(), &last_message)) return -EINVAL;
+    }
+    return 0;
 }
 
 // The answer of one function stays valid until the same thread asks it again.
@@ -35,6 +38,16 @@ const char* keep(std::string& place, const std::vector<std::string>& lines) {
         place += line;
     }
     return place.c_str();
+}
+
+bool exists(int nic) { return nic >= 0 && nic < Nic::count(); }
+
+// A change of one NIC's network; it is made if it is not there yet.
+template <typename Change>
+int change(int nic, Change how) {
+    if (!exists(nic)) return -ENODEV;
+    Nic one(nic);
+    return one ? how(one) : -ENODEV;
 }
 
 }  // namespace
@@ -55,34 +68,52 @@ int gda_sim_set_thread(int mode) {
     return 0;
 }
 
+int gda_sim_nics(void) { return Nic::count(); }
 void gda_sim_set_virtual_time(int on) { Device::set_virtual_time(on != 0); }
 uint64_t gda_sim_now_ns(void) { return Device::now_ns(); }
 
 uint64_t gda_sim_counter(const char* name) {
-    Nic nic(Nic::Make::no);
-    return nic && name ? nic->counter(name) : 0;
+    uint64_t sum = 0;
+    for (int i = 0; i < Nic::count(); ++i) sum += gda_sim_nic_counter(i, name);
+    return sum;
+}
+
+uint64_t gda_sim_nic_counter(int nic, const char* name) {
+    if (!exists(nic)) return 0;
+    const Nic one(nic, Nic::Make::no);
+    return one && name ? one->counter(name) : 0;
 }
 
 const char* gda_sim_counter_names(void) {
     thread_local std::string text;
-    Nic nic(Nic::Make::no);
+    const Nic nic(0, Nic::Make::no);
     return keep(text, nic ? nic->counter_names() : std::vector<std::string>{});
 }
 
 const char* gda_sim_report(void) {
     thread_local std::string text;
-    Nic nic(Nic::Make::no);
-    return keep(text, nic ? nic->report() : std::vector<std::string>{});
+    std::vector<std::string> lines;
+    for (int i = 0; i < Nic::count(); ++i) {
+        const Nic nic(i, Nic::Make::no);
+        if (!nic) continue;
+        for (std::string& line : nic->report()) lines.push_back(std::move(line));
+    }
+    return keep(text, lines);
 }
 
 void gda_sim_clear_report(void) {
-    Nic nic(Nic::Make::no);
-    if (nic) nic->clear_report();
+    for (int i = 0; i < Nic::count(); ++i) {
+        const Nic nic(i, Nic::Make::no);
+        if (nic) nic->clear_report();
+    }
 }
 
 int gda_sim_last_doorbell(uint32_t qpn, uint64_t* value) {
-    Nic nic(Nic::Make::no);
-    return nic && value && nic->last_doorbell(qpn, value) ? 1 : 0;
+    for (int i = 0; i < Nic::count() && value; ++i) {
+        const Nic nic(i, Nic::Make::no);
+        if (nic && nic->last_doorbell(qpn, value)) return 1;
+    }
+    return 0;
 }
 
 int gda_sim_set_faults(const char* text) {
@@ -99,18 +130,45 @@ int gda_sim_set_capture(const char* path) {
 }
 
 void gda_sim_set_gpu_staging(int on) {
-    Nic nic(Nic::Make::no);
-    if (nic) nic->set_gpu_staging(on != 0);
+    for (int i = 0; i < Nic::count(); ++i) {
+        const Nic nic(i, Nic::Make::no);
+        if (nic) nic->set_gpu_staging(on != 0);
+    }
+}
+
+int gda_sim_raise(int event) {
+    int told = 0;
+    for (int i = 0; i < Nic::count(); ++i) {
+        const int here = sim::uverbs::events::raise(event, i);
+        if (here < 0) return here;
+        told += here;
+    }
+    return told;
+}
+
+int gda_sim_set_gid(int nic, int index, const uint8_t* gid, int version) {
+    if (version != 1 && version != 2) return -EINVAL;
+    return change(nic, [&](Nic& one) { return one.set_gid(index, gid, version == 1); });
+}
+int gda_sim_set_link(int nic, int up) {
+    return change(nic, [&](Nic& one) { return one.set_link(up != 0); });
+}
+int gda_sim_set_mtu(int nic, uint32_t bytes) {
+    return change(nic, [&](Nic& one) { return one.set_link_mtu(bytes); });
 }
 
 void gda_sim_set_relaxed_ordering(int on, uint64_t seed) {
-    Nic nic(Nic::Make::no);
-    if (nic) nic->set_relaxed_ordering(on != 0, seed);
+    for (int i = 0; i < Nic::count(); ++i) {
+        const Nic nic(i, Nic::Make::no);
+        if (nic) nic->set_relaxed_ordering(on != 0, seed);
+    }
 }
 
-int gda_sim_raise(int event) { return sim::uverbs::events::raise(event); }
-
 uint64_t gda_sim_objects(void) {
-    Nic nic(Nic::Make::no);
-    return nic ? nic->objects() : 0;
+    uint64_t sum = 0;
+    for (int i = 0; i < Nic::count(); ++i) {
+        const Nic nic(i, Nic::Make::no);
+        if (nic) sum += nic->objects();
+    }
+    return sum;
 }

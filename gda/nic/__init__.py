@@ -23,10 +23,14 @@ except ImportError as error:
         ) from error
     raise
 
+from gda.nic.addresses import Gid
 from gda.nic.connection import ConnectionInfo
-from gda.nic.device import Capabilities, Gid, Nic, Port, open
+from gda.nic.device import Capabilities, Nic, Port, open
 from gda.nic.memory import Memory
-from gda.nic.queue import QueuePair
+from gda.nic.queue import QueuePair, connect
 from gda.nic.remote import RemoteMemory
 
-__all__ = ["Capabilities", "ConnectionInfo", "Gid", "Memory", "Nic", "Port", "QueuePair", "RemoteMemory", "open"]
+__all__ = [
+    "Capabilities", "ConnectionInfo", "Gid", "Memory", "Nic", "Port", "QueuePair", "RemoteMemory",
+    "connect", "open",
+]  # fmt: skip

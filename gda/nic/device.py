@@ -7,7 +7,6 @@ real one with an active port if there is one, else the software one, attached to
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,11 +16,12 @@ from typing import Any
 from gda import _verbs, attach, config, formats
 from gda.errors import ArgumentError, CommandError, UnavailableError, VerbsError
 from gda.nic import command
+from gda.nic.addresses import Gid, choose, wanted_index
 from gda.nic.doorbell import DoorbellPages
 from gda.nic.gpu import Gpu, use_gpu
 from gda.nic.lifetime import Owner, Resources
 from gda.nic.memory import Memory
-from gda.nic.queue import QueuePair
+from gda.nic.queue import QueuePair, connect
 
 __all__ = ["Capabilities", "Gid", "Nic", "Port", "open"]
 
@@ -65,7 +65,8 @@ def _devices() -> list[_verbs.Device]:
 def _pick(devices: list[_verbs.Device], name: str | None, port: int, any_state: bool) -> str | None:
     if name is not None:
         return next((d.name for d in devices if d.name == name), None)
-    candidates = [d.name for d in devices if d.mlx5]
+    # In the order of their names: libibverbs lists them in that of a directory.
+    candidates = sorted((d.name for d in devices if d.mlx5), key=lambda name: (len(name), name))
     if any_state:
         return candidates[0] if candidates else None
     return next((c for c in candidates if _is_active(c, port)), None)
@@ -129,30 +130,8 @@ class Capabilities:
 
 
 @dataclass(frozen=True)
-class Gid:
-    """One entry of a port's GID table. `type` is "RoCE v1", "RoCE v2" or "IB"."""
-
-    index: int
-    raw: bytes
-    type: str
-
-    @property
-    def address(self) -> ipaddress.IPv6Address:
-        """The GID as an IPv6 address."""
-        return ipaddress.IPv6Address(self.raw)
-
-    @property
-    def is_ipv4(self) -> bool:
-        """True if it stands for an IPv4 address (::ffff:a.b.c.d)."""
-        return self.address.ipv4_mapped is not None
-
-    def __str__(self) -> str:
-        return str(self.address.ipv4_mapped or self.address)
-
-
-@dataclass(frozen=True)
 class Port:
-    """State of a port. `mtu` is the active one as commands carry it: 1 (256 bytes) to 5 (4096)."""
+    """A port when the NIC was opened. `mtu` is the active one as commands carry it: 1 (256 bytes) to 5 (4096)."""
 
     number: int
     is_active: bool
@@ -229,23 +208,19 @@ class Nic(Owner):
         return [Gid(e.gid_index, e.gid, types.get(e.gid_type, "IB")) for e in entries if e.port_num == self.port.number]
 
     def pick_gid(self, index: int | None = None) -> tuple[int, Gid]:
-        """Index and GID to connect with: that of `index`, or RoCE v2 over IPv4 before IPv6 before link-local before v1.
+        """Index and GID to connect with: that of `index` (or of GDA_GID_INDEX), else the best of the table.
 
-        Raises ArgumentError for an empty index, UnavailableError for an empty table.
+        The best is RoCE v2 over IPv4, then IPv6, then link-local, then v1. Each side picks for itself: only GIDs are
+        exchanged. Raises GidError for an empty index, UnavailableError for an empty table.
         """
-        gids = self.gids
-        table = ", ".join(f"{g.index}: {g} {g.type}" for g in gids) or "none"
-        if index is not None:
-            for gid in gids:
-                if gid.index == index:
-                    return index, gid
-            raise ArgumentError(f"GID index {index} of {self.name} is empty", f"GIDs: {table}")
-        if not gids:
-            raise UnavailableError(
-                f"port {self.port.number} of {self.name} has no GID", "give its network interface an address"
-            )
-        best = min(gids, key=lambda g: (g.type == "RoCE v1", g.address.is_link_local, not g.is_ipv4, g.index))
-        return best.index, best
+        gid = choose(self.gids, wanted_index(index), self.name)
+        return gid.index, gid
+
+    @property
+    def active_mtu(self) -> int:
+        """Path MTU that the port's link carries now, as commands carry it: 1 (256 bytes) to 5 (4096)."""
+        self._resources.check()
+        return int(_verbs.ibv_query_port(self.context, self.port.number)["active_mtu"])
 
     def register(self, buffer: Any, *, access: tuple[str, ...] | None = None) -> Memory:
         """Register a buffer: anything with the buffer protocol, or a GPU array. It is kept alive while registered.
@@ -269,8 +244,7 @@ class Nic(Owner):
         try:
             second = QueuePair(self, **options)
             try:
-                first.connect(second.info)
-                second.connect(first.info)
+                connect(first, second)
             except BaseException:
                 second.close()
                 raise

@@ -8,14 +8,24 @@ Source: ConnectX Programmer's Reference Manual, "Create CQ", "Create QP", "QP st
 
 from __future__ import annotations
 
+import errno
 import functools
 import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gda import _verbs, formats
-from gda.errors import ArgumentError, GdaError, NotConnectedError, UnavailableError
+from gda.errors import (
+    ArgumentError,
+    GdaError,
+    GidError,
+    NotConnectedError,
+    PathMtuError,
+    UnavailableError,
+    VerbsError,
+)  # fmt: skip
 from gda.nic import command
+from gda.nic.addresses import find_again, routed, wanted_index
 from gda.nic.connection import ACK_TIMEOUT, RETRY_COUNT, ConnectionInfo, Path, init_fields, rtr_fields, rts_fields
 from gda.nic.doorbell import DoorbellPage
 from gda.nic.handle import Addresses, Handle
@@ -27,7 +37,7 @@ from gda.nic.visible import Visible
 if TYPE_CHECKING:
     from gda.nic.device import Nic
 
-__all__ = ["QueuePair"]
+__all__ = ["QueuePair", "connect"]
 
 MAX_DEPTH = 32768  # completions carry 16 bits of the index: more in flight would be ambiguous
 _BLOCK = int(formats.WQE_BASIC_BLOCK_BYTES)
@@ -88,6 +98,7 @@ class QueuePair(Visible):
         fixed = isinstance(placement, Mapping) and "handle" in placement
         self.nic = nic
         self.gid = nic.pick_gid(gid_index)[1] if nic.port.is_ethernet or gid_index is not None else None
+        self._gid_is_pinned = wanted_index(gid_index) is not None
         self.psn = secrets.randbits(24) if psn is None else psn
         self.user_index = nic._user_index() if user_index is None else user_index
         self.allow_unconnected = allow_unconnected
@@ -130,20 +141,22 @@ class QueuePair(Visible):
         port = self.nic.port
         gid = self.gid.raw if self.gid is not None else bytes(16)
         mac = self.nic.mac(self.gid.index) if self.gid is not None else bytes(6)
-        return ConnectionInfo(self.qpn, self.psn, gid, port.mtu, port.is_ethernet, port.lid, mac)
+        return ConnectionInfo(self.qpn, self.psn, gid, self.nic.active_mtu, port.is_ethernet, port.lid, mac)
 
     def connect(
         self,
         remote: ConnectionInfo | bytes,
         *,
-        mtu: int | None = None,
+        path_mtu: int | None = None,
         ack_timeout: int = ACK_TIMEOUT,
         retry_count: int = RETRY_COUNT,
     ) -> None:
         """Connect to the queue pair that `remote` (its info, or the bytes of it) describes: reset to ready-to-send.
 
-        `mtu` (1..5) defaults to the smaller of both ports'. `ack_timeout` waits 4.096 us * 2^ack_timeout for an answer,
-        `retry_count` (0..7) repeats so often. A refused connect leaves the queue pair in reset, to be tried again.
+        `path_mtu` (bytes: 256 to 4096) defaults to the smaller of both ports'. `ack_timeout` waits 4.096 us *
+        2^ack_timeout for an answer, `retry_count` (0..7) repeats so often. A refused connect leaves the queue pair in
+        reset, to be tried again. Raises PathMtuError for a path MTU beyond what both links carry, GidError when this
+        side's address is at another index now (and that was fixed), is gone, or does not reach the other side.
         """
         self._resources.check()
         if not isinstance(remote, ConnectionInfo):
@@ -161,13 +174,10 @@ class QueuePair(Visible):
         for name, value, limit in (("ack_timeout", ack_timeout, 31), ("retry_count", retry_count, 7)):
             if not 0 <= value <= limit:
                 raise ArgumentError(f"{name}={value} is outside 0..{limit}")
-        smaller = min(self.nic.port.mtu, remote.mtu)
-        if mtu is not None and not 1 <= mtu <= smaller:
-            raise ArgumentError(
-                f"mtu={mtu} is not possible: this port has {self.nic.port.mtu}, the other side {remote.mtu}",
-                f"1 to {smaller}; leave it out for the largest",
-            )
-        path = self._path(remote, mtu or smaller)
+        mtu = _checked_mtu(path_mtu, self.nic.active_mtu, remote.mtu)
+        if self.gid is not None:
+            self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.name)
+        path = self._path(remote, mtu)
         log_atomics = min(4, self.nic.capabilities.log_max_ra_req_qp), min(4, self.nic.capabilities.log_max_ra_res_qp)
         try:
             command.rst2init_qp(self._qp, qpn=self.qpn, qpc=init_fields(path, bool(self.nic.capabilities.atomic)))
@@ -185,6 +195,12 @@ class QueuePair(Visible):
     def remote(self) -> ConnectionInfo | None:
         """Whom it is connected to."""
         return self._remote
+
+    @property
+    def path_mtu(self) -> int:
+        """Path MTU in use, as commands carry it: 1 (256 bytes) to 5 (4096); 0 before connect()."""
+        self._resources.check()
+        return int(command.query_qp(self._qp, qpn=self.qpn)["mtu"])
 
     @property
     def state(self) -> str:
@@ -307,10 +323,20 @@ class QueuePair(Visible):
         if self.gid is None:
             return Path(port.number, 0, False, bytes(6), mtu)
         # Only the kernel can resolve the next hop's MAC address; an address handle makes it do so.
-        with _verbs.ibv_create_ah(
-            self.nic.pd, port_num=port.number, dgid=remote.gid, sgid_index=self.gid.index
-        ) as address:
-            rmac = _verbs.mlx5dv_init_obj_ah(address).rmac
+        try:
+            with _verbs.ibv_create_ah(
+                self.nic.pd, port_num=port.number, dgid=remote.gid, sgid_index=self.gid.index
+            ) as address:
+                rmac = _verbs.mlx5dv_init_obj_ah(address).rmac
+        except VerbsError as error:
+            if error.errno != errno.ETIMEDOUT or not self.gid.is_link_local:
+                raise
+            others = routed(self.nic.gids)
+            raise GidError(
+                f"GID index {self.gid.index} of {self.nic.name} does not reach the other side: link-local GID, not "
+                f"routable; candidates: {', '.join(map(str, others)) or 'none'}",
+                self.gid.index, others, "leave gid_index out on both sides, and exchange the information anew",
+            ) from error  # fmt: skip
         return Path(port.number, self.gid.index, self.gid.type == "RoCE v2", rmac, mtu)
 
     def _flags(self) -> int:
@@ -382,6 +408,37 @@ def _addresses(rings: Rings, page: DoorbellPage, has_record: bool, has_receives:
         cq_record=records + CQ_RECORD,
         **receives,
     )
+
+
+def connect(first: QueuePair, second: QueuePair, **options: Any) -> None:
+    """Connect two queue pairs of this process to each other, of one NIC or of two. Options: see QueuePair.connect.
+
+    The path MTU is the smaller of both ports'. When one side refuses, the other is in reset, too.
+    """
+    infos = first.info, second.info
+    first.connect(infos[1], **options)
+    try:
+        second.connect(infos[0], **options)
+    except BaseException:
+        first.reset()
+        raise
+
+
+def _checked_mtu(asked: int | None, own: int, remote: int) -> int:
+    """The path MTU as commands carry it."""
+    smaller = min(own, remote)
+    if asked is None:
+        return smaller
+    sizes = {128 << code: code for code in range(1, 6)}
+    if asked not in sizes:
+        raise ArgumentError(f"path_mtu={asked!r} is not one of {', '.join(map(str, sizes))} (bytes)", "leave it out")
+    if sizes[asked] > smaller:
+        whose = "this port's link" if own == smaller else "the other side's link"
+        raise PathMtuError(
+            f"path_mtu={asked} is more than {whose} carries: its active MTU is {128 << smaller}", asked, 128 << smaller,
+            f"leave path_mtu out for {128 << smaller}, or raise the network device's MTU on every hop",
+        )  # fmt: skip
+    return sizes[asked]
 
 
 def _checked_depth(name: str, depth: int, least: int, nic: Nic) -> int:

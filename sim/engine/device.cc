@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "sim/engine/addresses.h"
 #include "sim/engine/doorbell.h"
 #include "sim/engine/ordering.h"
 #include "sim/engine/requester.h"
@@ -60,7 +61,7 @@ Device::Device(Events events) : state_(std::make_unique<DeviceState>()) {
     s.port = std::make_unique<Port>(s.clock, [&s](const Packet& packet) { arrived(s, packet); });
     for (const std::string& problem : s.port->problems()) s.report.say(problem);
     s.slot = s.port->slot();
-    for (int i = 0; i < GID_COUNT; ++i) gid_of(s.slot, i, s.gids[i]);
+    fill_addresses(s);
     enlist(&s);
     set_thread(Thread::adaptive);
 }
@@ -245,7 +246,6 @@ int Device::detach_uar(uint32_t page_id) {
 }
 
 uint32_t Device::slot() const { return state_->slot; }
-void Device::gid(int index, uint8_t out[16]) const { gid_of(state_->slot, index, out); }
 void Device::mac(uint8_t out[6]) const { mac_of(state_->slot, out); }
 
 bool Device::set_faults(const std::string& plan, std::string* problem) {

@@ -74,9 +74,23 @@ class Device {
     enum class Thread { off, adaptive, busy };
     void set_thread(Thread mode);
 
-    // This NIC on its host: slot number (0..), its two addresses: link-local and IPv4-mapped (::ffff:127.x.y.z).
+    // This NIC on its host: slot number (0..) and its table of addresses. At first it has four: 0 and 1 link-local, 2
+    // and 3 IPv4-mapped (::ffff:127.x.y.z), of each pair RoCE v1 and then v2; the rest is empty.
     uint32_t slot() const;
-    void gid(int index, uint8_t out[16]) const;  // index 0,2: RoCE v1; 1,3: RoCE v2; 0,1: link-local; 2,3: IPv4
+    static int gid_count();
+    void gid(int index, uint8_t out[16]) const;  // all zero: the entry is empty
+    bool gid_is_version1(int index) const;
+    // The network changed: the entry becomes that address, or empty (null). Queue pairs that used it stay as they are:
+    // what they send still carries the old address. 0, -EINVAL for a bad index, -EEXIST when another entry has it.
+    int set_gid(int index, const uint8_t* gid, bool version1);
+    // What a neighbour table answers: the MAC of whoever has `gid`, for packets from entry `index`. 0; -ENODATA: that
+    // entry is empty; -ETIMEDOUT: nobody on this link answers for the address; -EHOSTUNREACH: no way leads there.
+    int neighbour(int index, const uint8_t gid[16], uint8_t mac[6]);
+    // The link behind the port: MTU of the network device in bytes, and whether there is a link at all.
+    uint32_t link_mtu() const;
+    int set_link_mtu(uint32_t bytes);  // -EINVAL below 352 (a path MTU of 256) or above 65535
+    bool link_up() const;
+    void set_link_up(bool up);
     void mac(uint8_t out[6]) const;
 
     // For people and tests.

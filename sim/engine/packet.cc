@@ -17,6 +17,7 @@ uint16_t flow_port_of(uint32_t own_qpn, uint32_t peer_qpn) {
 void begin_packet(const Qp* qp, uint8_t opcode, uint32_t psn, Packet* packet) {
     std::memcpy(packet->source, qp->local_gid, sizeof packet->source);
     std::memcpy(packet->destination, qp->remote_gid, sizeof packet->destination);
+    packet->version1 = qp->version1;
     packet->traffic_class = qp->traffic_class;
     packet->hop_limit = qp->hop_limit;
     packet->flow_port = qp->flow_port;

@@ -8,6 +8,7 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "sim/engine/addresses.h"
 #include "sim/engine/ordering.h"
 #include "sim/engine/packet.h"
 #include "sim/engine/receive.h"
@@ -158,13 +159,6 @@ bool end_key(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
     return false;
 }
 
-bool is_own(const DeviceState& s, const Packet& packet) {
-    for (const Gid& gid : s.gids) {
-        if (std::memcmp(gid, packet.destination, sizeof gid) == 0) return true;
-    }
-    return false;
-}
-
 // Whether the payload is as long as the packet's place in its message allows: all but the last fill the path MTU.
 bool right_length(const Qp* qp, const Packet& packet, const Request& r) {
     if (!same_cut(qp, packet)) return false;
@@ -287,7 +281,7 @@ void arrived(DeviceState& s, const Packet& packet) {
     const uint32_t operation = static_cast<uint32_t>(GDA_GET(bth_parts, packet.header, operation));
     Qp* qp = s.qp(number);
     if (GDA_GET(bth, packet.header, tver) != 0) return s.report.count(Counter::packets_dropped);
-    bool ready = qp && (qp->state == MLX5_QPC_STATE_RTR || qp->state == MLX5_QPC_STATE_RTS) && is_own(s, packet);
+    bool ready = qp && (qp->state == MLX5_QPC_STATE_RTR || qp->state == MLX5_QPC_STATE_RTS) && addressed(s, qp, packet);
     if (ready && qp->datagrams()) {
         if (transport != BTH_UD || qp->failing) return s.report.count(Counter::packets_dropped);
         return datagram_arrived(s, qp, packet);

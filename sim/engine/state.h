@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -195,6 +196,7 @@ struct Qp {
 
     // Connection.
     Gid local_gid = {}, remote_gid = {};
+    bool version1 = false;  // RoCE v1: the kind of the GID it sends from
     uint32_t remote_qpn = 0;
     Link* link = nullptr;    // null: each datagram has its own
     uint32_t mtu = 4096;     // of the path, bytes of payload
@@ -281,7 +283,8 @@ struct DeviceState {
     int gpu_umems = 0;
 
     uint32_t slot = 0;
-    Gid gids[GID_COUNT] = {};
+    Gid gids[GID_COUNT] = {};  // all zero: empty
+    bool gid_version1[GID_COUNT] = {};
     std::unique_ptr<Port> port;
 
     std::vector<UarPage*> page_list;
@@ -312,6 +315,10 @@ struct DeviceState {
     Qp* qp(uint32_t number) const {
         Qp* found = (number >> 16) == slot ? qps.find(number & 0xffff) : nullptr;
         return found && found->number == number ? found : nullptr;
+    }
+    bool has_gid(uint32_t index) const {
+        static const Gid empty = {};
+        return index < GID_COUNT && std::memcmp(gids[index], empty, sizeof empty) != 0;
     }
     void look_at(Qp* qp) {
         if (qp->busy) return;

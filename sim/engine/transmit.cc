@@ -60,6 +60,7 @@ void build_request(const DeviceState& s, const Qp* qp, const ParsedWqe& wqe, uin
         GDA_SET(deth, at, qkey, wqe.q_key);
         GDA_SET(deth, at, src_qp, qp->number);
         packet->header_bytes += GDA_BYTES_OF(deth);
+        packet->version1 = s.gid_version1[wqe.from_gid];
         std::memcpy(packet->source, s.gids[wqe.from_gid], sizeof packet->source);
         std::memcpy(packet->destination, wqe.to_gid, sizeof packet->destination);
     } else if (!qp->reliable()) {

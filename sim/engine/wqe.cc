@@ -133,7 +133,7 @@ uint32_t parse_atomic(const uint8_t* wqe, uint32_t opmod, ParsedWqe* out) {
 }
 
 // The address vector of a datagram. False: there is none of 48 bytes, or its own GID does not exist.
-bool parse_address(const Qp* qp, const uint8_t* wqe, uint32_t ds, ParsedWqe* out) {
+bool parse_address(const DeviceState& s, const Qp* qp, const uint8_t* wqe, uint32_t ds, ParsedWqe* out) {
     const uint8_t* segment = wqe + WQE_SEGMENT_BYTES;
     if (ds < 1 + GDA_BYTES_OF(wqe_av_seg) / WQE_SEGMENT_BYTES || !GDA_GET(wqe_av_seg, segment, extended)) return false;
     out->to_qpn = static_cast<uint32_t>(GDA_GET(wqe_av_seg, segment, dqp_dct));
@@ -141,7 +141,7 @@ bool parse_address(const Qp* qp, const uint8_t* wqe, uint32_t ds, ParsedWqe* out
     if (static_cast<int32_t>(out->q_key) < 0) out->q_key = qp->q_key;  // a controlled Q_Key: the queue pair's own
     out->from_gid = static_cast<uint32_t>(GDA_GET(wqe_av_seg, segment, src_addr_index));
     out->to_gid = segment + GDA_BYTE_OFFSET(wqe_av_seg, rgid);
-    return out->from_gid < GID_COUNT;
+    return s.has_gid(out->from_gid);
 }
 
 // What stands between the control segment and the payload. False: a fault was told.
@@ -153,11 +153,11 @@ bool parse_head(DeviceState& s, Qp* qp, uint16_t index, uint32_t ds, ParsedWqe* 
     };
     *at = 1;
     if (qp->datagrams()) {
-        if (!parse_address(qp, wqe, ds, out)) {
+        if (!parse_address(s, qp, wqe, ds, out)) {
             return refuse(
-                text("a datagram needs an address vector of 48 bytes (extended) with a GID index below %d: "
-                     "ds %u",
-                     GID_COUNT, ds));
+                text("a datagram needs an address vector of 48 bytes (extended) with the index of a GID that is "
+                     "there: ds %u, index %u",
+                     ds, out->from_gid));
         }
         *at += GDA_BYTES_OF(wqe_av_seg) / WQE_SEGMENT_BYTES;
         return true;

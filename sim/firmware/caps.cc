@@ -40,7 +40,7 @@ void general(uint8_t* cap) {
     GDA_SET(cmd_hca_cap, cap, log_max_sq, LOG_MAX_OBJECTS);
     GDA_SET(cmd_hca_cap, cap, log_max_rmp, LOG_MAX_OBJECTS);
     GDA_SET(cmd_hca_cap, cap, log_max_umem, LOG_MAX_UMEM);
-    GDA_SET(cmd_hca_cap, cap, gid_table_size, 0);  // 8 entries, the smallest code; GID_COUNT of them are filled
+    GDA_SET(cmd_hca_cap, cap, gid_table_size, 1);  // 16 entries: GID_COUNT
     GDA_SET(cmd_hca_cap, cap, port_type, 1);       // Ethernet
     GDA_SET(cmd_hca_cap, cap, num_ports, 1);
     GDA_SET(cmd_hca_cap, cap, native_port_num, 1);
@@ -126,8 +126,10 @@ Answer query_roce_address(DeviceState& s, const uint8_t* in, uint8_t* out) {
     uint8_t mac[6];
     mac_of(s.slot, mac);
     std::memcpy(layout + GDA_BYTE_OFFSET(roce_addr_layout, source_mac_47_32), mac, sizeof mac);
-    GDA_SET(roce_addr_layout, layout, roce_l3_type, index < 2 ? L3_IPV6 : L3_IPV4);
-    GDA_SET(roce_addr_layout, layout, roce_version, index % 2 ? ROCE_V2 : ROCE_V1);
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    const bool ipv4 = std::memcmp(s.gids[index], mapped, sizeof mapped) == 0;
+    GDA_SET(roce_addr_layout, layout, roce_l3_type, ipv4 ? L3_IPV4 : L3_IPV6);
+    GDA_SET(roce_addr_layout, layout, roce_version, s.gid_version1[index] ? ROCE_V1 : ROCE_V2);
     return {};
 }
 

@@ -145,6 +145,7 @@ Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out) {
     if (index >= GID_COUNT) return {Cause::address_index, text("src_addr_index %u of %d", index, GID_COUNT)};
     const uint32_t gid_at = GDA_BYTE_OFFSET(qpc, primary_address_path.rgid_rip);
     static const Gid none = {};
+    if (!s.has_gid(index)) return {Cause::address_index, text("src_addr_index %u: that entry is empty", index)};
     if (std::memcmp(qpc + gid_at, none, sizeof none) == 0) return {Cause::no_remote_gid, qp->name};
 
     std::memcpy(qp->context + GDA_BYTE_OFFSET(qpc, primary_address_path),
@@ -160,6 +161,7 @@ Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out) {
 
     std::memcpy(qp->remote_gid, qpc + gid_at, sizeof qp->remote_gid);
     std::memcpy(qp->local_gid, s.gids[index], sizeof qp->local_gid);
+    qp->version1 = s.gid_version1[index];
     qp->remote_qpn = static_cast<uint32_t>(GDA_GET(qpc, qpc, remote_qpn));
     qp->expected_psn = static_cast<uint32_t>(GDA_GET(qpc, qpc, next_rcv_psn));
     qp->min_rnr_nak = static_cast<uint32_t>(GDA_GET(qpc, qpc, min_rnr_nak));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The addresses of software NICs: made from the slot number, and back. Used by the engine and the shm carrier.
+// The addresses of software NICs: those that the slot number makes, and back. A NIC may also have others (gids.h).
+// Used by the engine and the shm carrier.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,10 @@
 namespace sim {
 
 enum : uint32_t { MAX_SLOTS = 254 };  // a queue pair's number carries the slot in its highest 8 of 24 bits
-enum : int { GID_COUNT = 4 };         // 0,1: link-local; 2,3: IPv4-mapped; odd: RoCE v2
+enum : int {
+    GID_COUNT = 16,    // entries of a NIC's table; an empty one is all zero
+    DEFAULT_GIDS = 4,  // the slot's own. 0,1: link-local; 2,3: IPv4-mapped; odd: RoCE v2
+};
 
 typedef uint8_t Gid[16];
 
@@ -19,6 +23,7 @@ inline void mac_of(uint32_t slot, uint8_t out[6]) {
 
 inline void gid_of(uint32_t slot, int index, uint8_t out[16]) {
     std::memset(out, 0, 16);
+    if (index >= DEFAULT_GIDS) return;
     uint8_t mac[6];
     mac_of(slot, mac);
     if (index < 2) {  // fe80:: and the modified EUI-64 of the MAC (RFC 4291, appendix A)

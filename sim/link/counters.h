@@ -16,6 +16,7 @@ namespace sim {
 #define SIM_LINK_COUNTERS(X)                                                     \
     X(packets_over_link_mtu)   /* dropped: longer than the MTU of the netdev */  \
     X(packets_to_nowhere)      /* lost: nobody here has the destination's GID */ \
+    X(packets_without_link)    /* lost in either direction: no cable */          \
     X(fault_dropped)           /* by chance or rule */                           \
     X(fault_duplicated)        /* sent twice */                                  \
     X(fault_reordered)         /* held back behind later packets */              \

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -49,6 +50,21 @@ Directory::~Directory() {
     unlink(file(slot_).c_str());
     ::close(lock_);
 }
+
+uint64_t Directory::age() const {
+    struct stat s;
+    if (stat(path_.c_str(), &s) != 0) return 0;
+    timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const auto count = [](const timespec& t) {
+        return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
+    };
+    const uint64_t granularity_ns = 20 * 1000 * 1000;  // a tick of the kernel, with room
+    const uint64_t changed = count(s.st_mtim);
+    return changed + granularity_ns < count(now) ? changed : 0;
+}
+
+void Directory::touch() const { (void)!utimensat(AT_FDCWD, path_.c_str(), nullptr, 0); }
 
 std::string Directory::file(uint32_t slot) const { return path_ + "/nic-" + std::to_string(slot); }
 

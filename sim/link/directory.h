@@ -31,6 +31,10 @@ class Directory {
     Inbox* open_peer(uint32_t slot) const;
     // Whether the NIC in that slot has an owner: its file exists and is locked.
     bool alive(uint32_t slot) const;
+    // When something in the directory changed last, in nanoseconds: a NIC came, went or touched it. 0 while that is so
+    // recent that another change may carry the same time.
+    uint64_t age() const;
+    void touch() const;
     // In a forked child: forgets the slot without giving it up, since the parent still has it.
     void disown();
 

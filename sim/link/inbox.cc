@@ -17,7 +17,7 @@
 namespace sim {
 
 namespace {
-const uint64_t MAGIC = 0x6764612d696e6232;  // "gda-inb2": changes with the layout
+const uint64_t MAGIC = 0x6764612d696e6233;  // "gda-inb3": changes with the layout
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 }  // namespace
 

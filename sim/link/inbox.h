@@ -8,6 +8,7 @@
 
 #include <atomic>
 
+#include "sim/link/gids.h"
 #include "sim/link/link.h"
 
 namespace sim {
@@ -32,6 +33,9 @@ class Inbox {
     void close() { closed_.store(1, std::memory_order_release); }
     bool closed() const { return closed_.load(std::memory_order_acquire) != 0; }
 
+    // The addresses of the NIC whose inbox it is.
+    SharedGids& gids() { return gids_; }
+
    private:
     Inbox() = default;
     struct Record;
@@ -40,6 +44,7 @@ class Inbox {
 
     uint64_t magic_;
     std::atomic<uint32_t> closed_;
+    SharedGids gids_;
     pthread_mutex_t lock_;                    // among senders
     alignas(64) std::atomic<uint64_t> tail_;  // bytes ever appended; written by senders
     alignas(64) std::atomic<uint64_t> head_;  // bytes ever taken; written by the reader

@@ -75,10 +75,16 @@ Port::~Port() = default;
 
 void Port::set_gids(const Gid* gids, size_t count) {
     gids_.resize(count);
-    for (size_t i = 0; i < count; ++i) std::memcpy(gids_[i].data(), gids[i], sizeof(Gid));
+    for (size_t i = 0; i < count; ++i) {
+        if (std::memcmp(gids_[i].data(), gids[i], sizeof(Gid)) == 0) continue;
+        std::memcpy(gids_[i].data(), gids[i], sizeof(Gid));
+        shm_->publish(static_cast<int>(i), gids[i]);
+    }
 }
 
 bool Port::own(const uint8_t gid[16]) const {
+    static const Gid empty = {};
+    if (std::memcmp(gid, empty, sizeof empty) == 0) return false;
     for (const auto& g : gids_) {
         if (std::memcmp(g.data(), gid, sizeof(Gid)) == 0) return true;
     }
@@ -125,7 +131,18 @@ void Port::from_others(const Packet& packet, const Link::Receive& receive) {
     receive(packet);
 }
 
-bool Port::peer_lives(const uint8_t gid[16]) const { return own(gid) || shm_->alive(gid); }
+bool Port::neighbour(const uint8_t gid[16], bool awake, uint8_t mac[6]) {
+    uint32_t slot;
+    if (shm_->find(gid, &slot) && (!awake || shm_->alive(gid))) return mac_of(slot, mac), true;
+    // The carriers on a wire find the station by themselves; programs only want to see that there is a way. The network
+    // of UDP has no link that a link-local address could be on.
+    const bool link_local = gid[0] == 0xfe && gid[1] == 0x80;
+    if (!to_wire_ || (udp_ && link_local)) return false;
+    const uint8_t there[6] = {0x02, 0x67, 0x64, 0x61, 0x01, gid[15]};
+    return std::memcpy(mac, there, sizeof there), true;
+}
+
+bool Port::peer_lives(const uint8_t gid[16]) { return own(gid) || shm_->alive(gid); }
 
 bool Port::behind(const uint8_t gid[16]) { return shm_->behind(gid); }
 

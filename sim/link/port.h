@@ -36,8 +36,12 @@ class Port {
     // The GIDs that lead back to this NIC: from the start those made of its slot.
     void set_gids(const Gid* gids, size_t count);
     bool own(const uint8_t gid[16]) const;
+    // The MAC behind an address that leads somewhere; `awake`: its NIC must be alive. False: there is none.
+    bool neighbour(const uint8_t gid[16], bool awake, uint8_t mac[6]);
     // The addresses that GDA_SIM_ADDRESS gives this NIC, for its GID table: own ones in any case.
     const std::vector<Address>& addresses() const { return addresses_; }
+    // Whether the wire carries RoCE v1, which is not IP.
+    bool carries_version1() const { return ethernet_ != nullptr; }
 
     // The link that leads to a GID, never null. The pointer is valid as long as the port; a GID that nobody had may
     // get an owner later, so ask again before a message is sent once more.
@@ -64,9 +68,13 @@ class Port {
     void set_mtu(uint32_t bytes) { tap_.mtu_bytes = bytes; }
     uint32_t mtu() const { return tap_.mtu_bytes; }
 
+    // Whether the cable is plugged in. Without it everything that is sent or has arrived is lost.
+    void set_up(bool up) { tap_.up = up; }
+    bool up() const { return tap_.up; }
+
     // Whether the NIC with that GID lives on this host; and whether it has not yet looked at all that was sent to it:
     // its answer may still come, however long the machine lets it wait.
-    bool peer_lives(const uint8_t gid[16]) const;
+    bool peer_lives(const uint8_t gid[16]);
     bool behind(const uint8_t gid[16]);
 
     // In a forked child: forgets the slot without giving it up, since the parent still has it.

@@ -16,6 +16,7 @@ uint64_t Tap::due_ns() const {
 }
 
 bool Tapped::send(const Packet& packet) {
+    if (!tap_.up) return tap_.counters.count(LinkCounter::packets_without_link), true;
     if (network_packet_bytes(packet) > tap_.mtu_bytes) {
         if (packet.run_mtu) return apart(packet);
         tap_.counters.count(LinkCounter::packets_over_link_mtu);
@@ -23,6 +24,11 @@ bool Tapped::send(const Packet& packet) {
         return true;
     }
     return tap_.looks() ? look(packet) : carrier_.send(packet);
+}
+
+int Tapped::poll(const Receive& receive, int budget) {
+    if (tap_.up) return carrier_.poll(receive, budget);
+    return carrier_.poll([this](const Packet&) { tap_.counters.count(LinkCounter::packets_without_link); }, budget);
 }
 
 // A run with a packet that is too long (the last of them may be short enough), or where each is looked at.

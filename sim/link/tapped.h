@@ -22,6 +22,7 @@ struct Tap {
 
     const Clock& clock;
     uint32_t mtu_bytes = 9000;
+    bool up = true;
     LinkCounters counters;
     Faults faults;
     Capture capture;
@@ -33,7 +34,7 @@ class Tapped final : public Link {
    public:
     Tapped(Link& carrier, Tap& tap) : carrier_(carrier), tap_(tap) {}
     bool send(const Packet& packet) override;
-    int poll(const Receive& receive, int budget) override { return carrier_.poll(receive, budget); }
+    int poll(const Receive& receive, int budget) override;
     size_t run_bytes() const override { return tap_.looks() ? 0 : carrier_.run_bytes(); }
 
    private:

@@ -25,13 +25,13 @@ constexpr off_t clock_page_offset = static_cast<off_t>(MLX5_IB_MMAP_CLOCK_INFO) 
 
 }  // namespace
 
-int Context::open(int flags) {
-    Nic nic;
+int Context::open(int index, int flags) {
+    const Nic nic(index);
     if (!nic) return -ENODEV;
-    const int fd = memfd_create("uverbs0", (flags & O_CLOEXEC) ? MFD_CLOEXEC : 0);
+    const int fd = memfd_create(("uverbs" + std::to_string(index)).c_str(), (flags & O_CLOEXEC) ? MFD_CLOEXEC : 0);
     if (fd < 0) return -errno;
     const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    auto context = own < 0 ? nullptr : std::shared_ptr<Context>(new (std::nothrow) Context(own));
+    auto context = own < 0 ? nullptr : std::shared_ptr<Context>(new (std::nothrow) Context(index, own));
     if (!context || ftruncate(fd, uar::file_bytes) != 0 || !context->preset_clock_page()) {
         if (own >= 0 && !context) real::close(own);
         real::close(fd);
@@ -59,6 +59,7 @@ bool Context::preset_clock_page() {
 int Context::ioctl(void* header) {
     std::lock_guard<std::mutex> guard(mutex_);
     if (closed_) return EBADF;
+    const Nic::Use use(nic_);
     return dispatch(*this, header);
 }
 
@@ -72,6 +73,7 @@ void Context::close() {
     std::lock_guard<std::mutex> guard(mutex_);
     if (closed_) return;
     closed_ = true;
+    const Nic::Use use(nic_);
     objects.destroy_all();
     if (asynchronous) asynchronous->close();
 }

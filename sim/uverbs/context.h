@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An open /dev/infiniband/uverbs0: what the kernel keeps per file. The file descriptor is a memfd, so that mmap() of
+// An open /dev/infiniband/uverbs<n>: what the kernel keeps per file. The file descriptor is a memfd, so that mmap() of
 // doorbell pages and of the clock page are ordinary system calls that nobody needs to hook.
 #pragma once
 
@@ -20,7 +20,7 @@ class Request;
 class Context {
    public:
     // Opens the device: a file descriptor, or -errno. `flags` are those of open(): O_CLOEXEC counts.
-    static int open(int flags);
+    static int open(int nic, int flags);
     ~Context();
     Context(const Context&) = delete;
     Context& operator=(const Context&) = delete;
@@ -32,6 +32,8 @@ class Context {
 
     // Our own descriptor of the memfd: the program's may be closed while a duplicate of it lives on.
     int memory_fd() const { return memory_fd_; }
+    // Which of the process's NICs.
+    int nic() const { return nic_; }
     // The channel that attribute `id` of the request names for an object's asynchronous events, or the context's own.
     // 0 or EBADF.
     int event_channel(const Request& request, uint16_t id, std::shared_ptr<Channel>* channel) const;
@@ -41,10 +43,10 @@ class Context {
     bool devx = false;                      // the program asked for firmware commands
 
    private:
-    explicit Context(int memory_fd) : memory_fd_(memory_fd) {}
+    Context(int nic, int memory_fd) : nic_(nic), memory_fd_(memory_fd) {}
     bool preset_clock_page();
     std::mutex mutex_;
-    const int memory_fd_;
+    const int nic_, memory_fd_;
     bool closed_ = false;
 };
 

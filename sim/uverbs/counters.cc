@@ -55,12 +55,22 @@ std::vector<const char*> names(const std::string& directory) {
     return found;
 }
 
+namespace {
+// The NIC whose directory the path names: .../mlx5_<n>/...
+int nic_of(const char* path) {
+    constexpr const char* name = "/mlx5_";
+    const char* found = strstr(path, name);
+    const int nic = found ? found[strlen(name)] - '0' : 0;
+    return nic >= 0 && nic < Nic::count() ? nic : 0;
+}
+}  // namespace
+
 void refresh(const char* path) {
     const File* file = find(path);
     if (!file) return;
     char text[32];
     {
-        Nic nic(Nic::Make::no);
+        const Nic nic(nic_of(path), Nic::Make::no);
         if (!nic) return;
         const auto value = static_cast<unsigned long long>(nic->counter(file->counter) / file->unit);
         snprintf(text, sizeof text, "%llu\n", value);

@@ -12,7 +12,6 @@
 
 #include <map>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #include "sim/engine/device.h"
@@ -22,11 +21,14 @@
 namespace sim::uverbs {
 namespace {
 
+using Key = std::pair<int, uint32_t>;  // the NIC, and the number there
+Key key(uint32_t number) { return {Nic::current(), number}; }
+
 struct Tables {
     std::mutex mutex;
-    std::map<uint32_t, events::Listener> cqs, qps, srqs;
-    std::set<Channel*> asynchronous;  // those that are open
-    std::map<std::pair<events::Subject, uint32_t>, std::map<uint32_t, std::vector<events::Subscription>>> subscribed;
+    std::map<Key, events::Listener> cqs, qps, srqs;
+    std::map<Channel*, int> asynchronous;  // those that are open, and of which NIC
+    std::map<std::pair<events::Subject, Key>, std::map<uint32_t, std::vector<events::Subscription>>> subscribed;
 };
 Tables& tables() {
     static Tables* instance = new Tables;  // leaked: the engine's thread may outlive static destruction
@@ -104,22 +106,22 @@ namespace events {
 
 void add_cq(uint32_t cqn, Listener listener) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    tables().cqs[cqn] = std::move(listener);
+    tables().cqs[key(cqn)] = std::move(listener);
 }
 void add_qp(uint32_t qpn, Listener listener) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    tables().qps[qpn] = std::move(listener);
+    tables().qps[key(qpn)] = std::move(listener);
 }
 void add_srq(uint32_t srqn, Listener listener) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    tables().srqs[srqn] = std::move(listener);
+    tables().srqs[key(srqn)] = std::move(listener);
 }
 
 namespace {
 
-Reported remove(std::map<uint32_t, Listener>& table, uint32_t number) {
+Reported remove(std::map<Key, Listener>& table, uint32_t number) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    auto found = table.find(number);
+    auto found = table.find(key(number));
     if (found == table.end()) return {};
     Listener listener = std::move(found->second);
     table.erase(found);
@@ -141,7 +143,7 @@ using namespace gda::prm;
 
 struct Kind {
     Subject subject;
-    std::map<uint32_t, Listener>& listeners;
+    std::map<Key, Listener>& listeners;
     uint32_t event;  // as the firmware calls it
 };
 
@@ -186,13 +188,13 @@ void fill_entry(uint8_t* entry, Subject subject, uint32_t number, uint32_t event
 }
 
 // With the tables' lock held.
-void tell_subscribers(Subject subject, uint32_t number, uint32_t event) {
-    auto object = tables().subscribed.find({subject, number});
+void tell_subscribers(Subject subject, const Key& object_key, uint32_t event) {
+    auto object = tables().subscribed.find({subject, object_key});
     if (object == tables().subscribed.end()) return;
     auto found = object->second.find(event);
     if (found == object->second.end()) return;
     FirmwareRecord record{};
-    fill_entry(record.entry, subject, number, event);
+    fill_entry(record.entry, subject, object_key.second, event);
     for (const Subscription& subscription : found->second) {
         const auto channel = subscription.channel.lock();
         if (!channel) continue;
@@ -212,12 +214,12 @@ void tell_subscribers(Subject subject, uint32_t number, uint32_t event) {
 
 void subscribe(Subject subject, uint32_t number, uint32_t event, Subscription subscription) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    tables().subscribed[{subject, number}][event].push_back(std::move(subscription));
+    tables().subscribed[{subject, key(number)}][event].push_back(std::move(subscription));
 }
 
 void unsubscribe(Subject subject, uint32_t number) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    auto object = tables().subscribed.find({subject, number});
+    auto object = tables().subscribed.find({subject, key(number)});
     if (object == tables().subscribed.end()) return;
     for (const auto& [event, subscriptions] : object->second)
         for (const Subscription& subscription : subscriptions)
@@ -227,12 +229,10 @@ void unsubscribe(Subject subject, uint32_t number) {
 
 void listen(const std::shared_ptr<Channel>& channel) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    tables().asynchronous.insert(channel.get());
+    tables().asynchronous[channel.get()] = Nic::current();
 }
 
-int raise(int event) {
-    // IB_EVENT_*: not in the ABI headers, the numbers of libibverbs' enum ibv_event_type.
-    constexpr int device_fatal = 8, port_active = 9, sm_change = 13, client_reregister = 17, gid_change = 18;
+int raise(int event, int nic) {
     const bool of_port =
         (event >= port_active && event <= sm_change) || event == client_reregister || event == gid_change;
     if (!of_port && event != device_fatal) return -EINVAL;
@@ -241,7 +241,8 @@ int raise(int event) {
     record.element = of_port ? identity::port : 0;
     record.event_type = static_cast<uint32_t>(event);
     int told = 0;
-    for (Channel* channel : tables().asynchronous) {
+    for (const auto& [channel, owner] : tables().asynchronous) {
+        if (owner != nic) continue;
         channel->send(&record, sizeof record);
         ++told;
     }
@@ -253,21 +254,21 @@ void send(Channel& channel, const void* record, size_t bytes) {
     channel.send(record, bytes);
 }
 
-void completion(uint32_t cqn) {
+void completion(int nic, uint32_t cqn) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    tell_subscribers(Subject::cq, cqn, MLX5_EVENT_TYPE_COMP);
-    auto found = tables().cqs.find(cqn);
+    tell_subscribers(Subject::cq, {nic, cqn}, MLX5_EVENT_TYPE_COMP);
+    auto found = tables().cqs.find({nic, cqn});
     if (found == tables().cqs.end() || !found->second.completion) return;
     const ib_uverbs_comp_event_desc record{found->second.user_handle};
     found->second.completion->send(&record, sizeof record);
     ++found->second.completions_sent;
 }
 
-void asynchronous(uint32_t number, int event) {
+void asynchronous(int nic, uint32_t number, int event) {
     std::lock_guard<std::mutex> guard(tables().mutex);
     const Kind kind = kind_of(static_cast<AsyncEvent>(event));
-    tell_subscribers(kind.subject, number, kind.event);
-    auto found = kind.listeners.find(number);
+    tell_subscribers(kind.subject, {nic, number}, kind.event);
+    auto found = kind.listeners.find({nic, number});
     if (found == kind.listeners.end() || !found->second.asynchronous) return;
     ib_uverbs_async_event_desc record{};
     record.element = found->second.user_handle;

@@ -43,7 +43,8 @@ class Channel {
 
 namespace events {
 
-// A CQ's, QP's or SRQ's place in the table while it exists. user_handle comes back in the records.
+// A CQ's, QP's or SRQ's place in the table while it exists. user_handle comes back in the records. Numbers are those of
+// the NIC that this thread works for (Nic::Use).
 struct Listener {
     uint64_t user_handle = 0;
     std::shared_ptr<Channel> completion;    // null: the CQ has no completion channel
@@ -74,16 +75,26 @@ void unsubscribe(Subject subject, uint32_t number);  // when the object ends
 // The channel hears of events of the device and the port until it is closed.
 void listen(const std::shared_ptr<Channel>& channel);
 
-// An event of the device or of its port (enum ib_event_type), to the asynchronous channel of every context. How many
+// IB_EVENT_*: not in the ABI headers, the numbers of libibverbs' enum ibv_event_type.
+enum : int {
+    device_fatal = 8,
+    port_active = 9,
+    port_error = 10,
+    sm_change = 13,
+    client_reregister = 17,
+    gid_change = 18,
+};
+
+// An event of a NIC or of its port (enum ib_event_type), to the asynchronous channel of every context of it. How many
 // channels heard it, or -EINVAL.
-int raise(int event);
+int raise(int event, int nic);
 
 // A record that no event makes: the answer of an asynchronous command.
 void send(Channel& channel, const void* record, size_t bytes);
 
 // From the engine (struct Events of engine/device.h).
-void completion(uint32_t cqn);
-void asynchronous(uint32_t number, int event);
+void completion(int nic, uint32_t cqn);
+void asynchronous(int nic, uint32_t number, int event);
 
 void lock();  // around fork()
 void unlock();

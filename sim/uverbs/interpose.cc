@@ -28,28 +28,28 @@ namespace {
 using sysfs::Path;
 
 // The device file as stat() shows it.
-void describe_device(struct ::stat* out) {
+void describe_device(int nic, struct ::stat* out) {
     memset(out, 0, sizeof *out);
     out->st_mode = S_IFCHR | 0666;
-    out->st_rdev = sysfs::device_number();
+    out->st_rdev = sysfs::device_number(nic);
     out->st_nlink = 1;
     out->st_blksize = 4096;
     out->st_uid = 0;
     out->st_gid = 0;
 }
 
-void describe_device(struct ::statx* out) {
+void describe_device(int nic, struct ::statx* out) {
     memset(out, 0, sizeof *out);
     out->stx_mask = STATX_BASIC_STATS;
     out->stx_mode = S_IFCHR | 0666;
     out->stx_nlink = 1;
     out->stx_blksize = 4096;
-    out->stx_rdev_major = major(sysfs::device_number());
-    out->stx_rdev_minor = minor(sysfs::device_number());
+    out->stx_rdev_major = major(sysfs::device_number(nic));
+    out->stx_rdev_minor = minor(sysfs::device_number(nic));
 }
 
-int open_device(int flags) {
-    const int fd = Context::open(flags);
+int open_device(int nic, int flags) {
+    const int fd = Context::open(nic, flags);
     if (fd >= 0) return fd;
     errno = -fd;
     return -1;
@@ -59,9 +59,10 @@ int open_device(int flags) {
 
 int open(const char* path, int flags, mode_t mode) {
     char moved[sysfs::path_bytes];
-    switch (sysfs::resolve(path, moved)) {
+    int nic = 0;
+    switch (sysfs::resolve(path, moved, &nic)) {
         case Path::device:
-            return open_device(flags);
+            return open_device(nic, flags);
         case Path::tree:
             counters::refresh(moved);
             return real::open(moved, flags, mode);
@@ -73,9 +74,10 @@ int open(const char* path, int flags, mode_t mode) {
 
 int openat(int directory, const char* path, int flags, mode_t mode) {
     char moved[sysfs::path_bytes];
-    switch (sysfs::resolve(path, moved)) {
+    int nic = 0;
+    switch (sysfs::resolve(path, moved, &nic)) {
         case Path::device:
-            return open_device(flags);
+            return open_device(nic, flags);
         case Path::tree:
             counters::refresh(moved);
             return real::open(moved, flags, mode);
@@ -99,9 +101,10 @@ FILE* fopen(const char* path, const char* mode) {
 
 int stat(const char* path, struct ::stat* out) {
     char moved[sysfs::path_bytes];
-    switch (sysfs::resolve(path, moved)) {
+    int nic = 0;
+    switch (sysfs::resolve(path, moved, &nic)) {
         case Path::device:
-            describe_device(out);
+            describe_device(nic, out);
             return 0;
         case Path::tree:
             return real::stat(moved, out);
@@ -113,9 +116,10 @@ int stat(const char* path, struct ::stat* out) {
 
 int lstat(const char* path, struct ::stat* out) {
     char moved[sysfs::path_bytes];
-    switch (sysfs::resolve(path, moved)) {
+    int nic = 0;
+    switch (sysfs::resolve(path, moved, &nic)) {
         case Path::device:
-            describe_device(out);
+            describe_device(nic, out);
             return 0;
         case Path::tree:
             return real::lstat(moved, out);
@@ -126,21 +130,22 @@ int lstat(const char* path, struct ::stat* out) {
 }
 
 int fstat(int fd, struct ::stat* out) {
-    if (files::maybe(fd) && files::context(fd)) {
-        describe_device(out);
+    if (const auto context = files::maybe(fd) ? files::context(fd) : nullptr) {
+        describe_device(context->nic(), out);
         return 0;
     }
     const int answer = real::fstat(fd, out);
-    if (answer == 0 && files::adopt(fd, *out)) describe_device(out);
+    if (answer == 0 && files::adopt(fd, *out)) describe_device(files::context(fd)->nic(), out);
     return answer;
 }
 
 int fstatat(int directory, const char* path, struct ::stat* out, int flags) {
     if (path && !*path && (flags & AT_EMPTY_PATH) && directory >= 0) return hook::fstat(directory, out);
     char moved[sysfs::path_bytes];
-    switch (sysfs::resolve(path, moved)) {
+    int nic = 0;
+    switch (sysfs::resolve(path, moved, &nic)) {
         case Path::device:
-            describe_device(out);
+            describe_device(nic, out);
             return 0;
         case Path::tree:
             return real::fstatat(directory, moved, out, flags);
@@ -152,9 +157,10 @@ int fstatat(int directory, const char* path, struct ::stat* out, int flags) {
 
 int statx(int directory, const char* path, int flags, unsigned mask, struct ::statx* out) {
     char moved[sysfs::path_bytes];
-    switch (sysfs::resolve(path, moved)) {
+    int nic = 0;
+    switch (sysfs::resolve(path, moved, &nic)) {
         case Path::device:
-            describe_device(out);
+            describe_device(nic, out);
             return 0;
         case Path::tree:
             return real::statx(directory, moved, flags, mask, out);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <mutex>
@@ -20,7 +21,8 @@
 namespace sim::uverbs {
 namespace {
 
-std::atomic<Device*> the_device{nullptr};
+std::atomic<Device*> devices[Nic::MOST];
+thread_local int current_nic = 0;
 std::atomic<int> users{0};
 std::atomic<bool> closing{false};
 std::atomic<int> thread_mode{static_cast<int>(Device::Thread::adaptive)};
@@ -75,7 +77,7 @@ bool read_limits(Device& device, Limits* limits) {
     l.atomic = GDA_GET(cmd_hca_cap, cap, atomic) && (GDA_GET(atomic_caps, atomics, atomic_operations) & both) == both &&
                (GDA_GET(atomic_caps, atomics, atomic_size_qp) & eight_bytes);
     // The driver decides how much of the card's tables it shows: the addresses that are filled in, the default key.
-    l.gid_entries = identity::gids;
+    l.gid_entries = static_cast<uint32_t>(Device::gid_count());
     l.pkey_entries = 1;
     return true;
 }
@@ -85,7 +87,9 @@ void close_at_exit() {
     closing = true;
     const timespec pause{0, 1000 * 1000};
     for (int wait_ms = 0; users.load() != 0 && wait_ms < 200; ++wait_ms) nanosleep(&pause, nullptr);
-    if (users.load() == 0) delete the_device.exchange(nullptr);
+    for (auto& device : devices) {
+        if (users.load() == 0) delete device.exchange(nullptr);
+    }
     sysfs::remove();
 }
 
@@ -102,7 +106,7 @@ void after_fork_in_parent() {
     making().unlock();
 }
 void after_fork_in_child() {
-    the_device = nullptr;
+    for (auto& device : devices) device = nullptr;
     users = 0;
     events::forget();
     files::forget();
@@ -111,11 +115,11 @@ void after_fork_in_child() {
 }
 
 // Called with making() held.
-Device* make() {
+Device* make(int index) {
     try {
         Events receivers;
-        receivers.completion = events::completion;
-        receivers.asynchronous = [](uint32_t number, int event) { events::asynchronous(number, event); };
+        receivers.completion = [index](uint32_t cqn) { events::completion(index, cqn); };
+        receivers.asynchronous = [index](uint32_t number, int event) { events::asynchronous(index, number, event); };
         auto* device = new Device(std::move(receivers));
         if (!read_limits(*device, &the_limits)) {
             failure() = "the software NIC refused QUERY_HCA_CAP";
@@ -140,18 +144,32 @@ Device* make() {
 
 }  // namespace
 
-Nic::Nic(Make make_it) {
+Nic::Nic(int index, Make make_it) : index_(index) {
     users.fetch_add(1);
-    device_ = closing.load() ? nullptr : the_device.load();
+    auto& device = devices[index];
+    device_ = closing.load() ? nullptr : device.load();
     if (!device_ && make_it == Make::yes && !closing.load()) {
         std::lock_guard<std::mutex> guard(making());
-        device_ = the_device.load();
-        if (!device_) the_device = device_ = make();
+        device_ = device.load();
+        if (!device_) device = device_ = make(index);
     }
     if (!device_) users.fetch_sub(1);
 }
 Nic::~Nic() {
     if (device_) users.fetch_sub(1);
+}
+
+int Nic::current() { return current_nic; }
+Nic::Use::Use(int index) : before_(current_nic) { current_nic = index; }
+Nic::Use::~Use() { current_nic = before_; }
+
+int Nic::count() {
+    static const int number = [] {
+        const char* value = getenv("GDA_SIM_NICS");
+        const int wanted = value && *value ? atoi(value) : 1;
+        return std::min(std::max(wanted, 1), int{MOST});
+    }();
+    return number;
 }
 
 const Limits& Nic::limits() { return the_limits; }
@@ -163,17 +181,42 @@ std::string Nic::message() {
 
 void Nic::set_thread(Device::Thread mode) {
     thread_mode = static_cast<int>(mode);
-    Nic nic(Make::no);
-    if (nic) nic->set_thread(mode);
+    for (int i = 0; i < count(); ++i) {
+        const Nic nic(i, Make::no);
+        if (nic) nic->set_thread(mode);
+    }
+}
+
+int Nic::set_gid(int index, const uint8_t* gid, bool version1) {
+    if (const int error = device_->set_gid(index, gid, version1)) return error;
+    sysfs::refresh();
+    events::raise(events::gid_change, index_);
+    return 0;
+}
+int Nic::set_link(bool up) {
+    if (device_->link_up() == up) return 0;
+    device_->set_link_up(up);
+    sysfs::refresh();
+    events::raise(up ? events::port_active : events::port_error, index_);
+    return 0;
+}
+int Nic::set_link_mtu(uint32_t bytes) {
+    if (const int error = device_->set_link_mtu(bytes)) return error;
+    sysfs::refresh();
+    return 0;
 }
 
 int Nic::step() {
-    Nic nic(Make::no);
-    return nic ? nic->step() : 0;
+    int done = 0;
+    for (int i = 0; i < count(); ++i) {
+        const Nic nic(i, Make::no);
+        if (nic) done += nic->step();
+    }
+    return done;
 }
 
-uint64_t identity::node_guid() {
-    Nic nic;
+uint64_t identity::node_guid(int index) {
+    const Nic nic(index);
     uint8_t mac[6] = {};
     if (nic) nic->mac(mac);
     // EUI-64: the MAC with ff:fe in its middle and the universal/local bit flipped, as in the link-local GID.

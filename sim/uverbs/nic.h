@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one NIC of this process: made on first use, shared by all contexts, given back at exit. What a real driver
-// learns from the card when it is loaded (capabilities, addresses) is read here once, with QUERY_HCA_CAP.
+// The NICs of this process: each made on first use, shared by all its contexts, given back at exit. How many there are
+// says GDA_SIM_NICS. What a real driver learns from a card when it is loaded (capabilities, addresses) is read here
+// once, with QUERY_HCA_CAP; the cards are alike.
 #pragma once
 
 #include <gda/formats/command.h>
@@ -29,29 +30,50 @@ namespace identity {
 constexpr uint32_t vendor_oui = 0x2c9;  // what verbs say; the PCI vendor is 0x15b3
 constexpr uint32_t pci_vendor = 0x15b3, pci_device = 0x1021, pci_subsystem = 0x0041;
 constexpr int port = 1;
-constexpr int gids = 4;
 constexpr uint32_t completion_vectors = 1;
 constexpr unsigned firmware_major = 28, firmware_minor = 0, firmware_sub = 1;  // 28 is ConnectX-7's family
-uint64_t node_guid();  // host byte order, made from the MAC as a card does
+uint64_t node_guid(int nic);  // host byte order, made from the MAC as a card does
 }  // namespace identity
 
 // Holding one keeps the NIC alive. Null when this process has none (not created, or the process is about to end).
 class Nic {
    public:
     enum class Make { yes, no };
-    explicit Nic(Make make = Make::yes);
+    explicit Nic(int index, Make make = Make::yes);
+    // The one whose context this thread serves.
+    explicit Nic(Make make = Make::yes) : Nic(current(), make) {}
     ~Nic();
     Nic(const Nic&) = delete;
     Nic& operator=(const Nic&) = delete;
     explicit operator bool() const { return device_ != nullptr; }
     Device* operator->() const { return device_; }
 
+    enum : int { MOST = 8 };  // in one process: each takes a slot of the host
+    static int count();
+    static int current();
+    // While it lives, this thread works for that NIC.
+    class Use {
+       public:
+        explicit Use(int index);
+        ~Use();
+        Use(const Use&) = delete;
+        Use& operator=(const Use&) = delete;
+
+       private:
+        const int before_;
+    };
+
     static const Limits& limits();  // valid once a Nic has been non-null
     static std::string message();   // why making it failed
     static void set_thread(Device::Thread mode);
-    static int step();  // one step; 0 where there is no NIC. The cheapest way to it: the poll path.
+    // What the driver tells every context: an entry of the address table changed, the link went up or down.
+    int set_gid(int index, const uint8_t* gid, bool version1);
+    int set_link(bool up);
+    int set_link_mtu(uint32_t bytes);
+    static int step();  // one step of all of them; 0 where there is no NIC. The cheapest way to it: the poll path.
 
    private:
+    const int index_;
     Device* device_ = nullptr;
 };
 

@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // See path.h.
+// Source: Linux, ib_resolve_eth_dmac and rdma_resolve_ip: an address that nobody answers for ends in ETIMEDOUT.
 #include "sim/uverbs/path.h"
 
-#include "sim/link/address.h"
+#include <errno.h>
+
+#include "sim/uverbs/nic.h"
 
 namespace sim::uverbs {
 
-bool resolve_mac(const uint8_t gid[16], uint8_t mac[6]) {
-    uint32_t slot;
-    if (slot_of(gid, &slot)) {
-        mac_of(slot, mac);
-        return true;
-    }
-    // Any link-local address made from a MAC names it (RFC 4291, appendix A). Whether somebody answers there is for
-    // the transport to find out.
-    if (gid[0] != 0xfe || gid[1] != 0x80 || gid[11] != 0xff || gid[12] != 0xfe) return false;
-    const uint8_t inside[6] = {static_cast<uint8_t>(gid[8] ^ 0x02), gid[9], gid[10], gid[13], gid[14], gid[15]};
-    __builtin_memcpy(mac, inside, sizeof inside);
-    return true;
+int resolve_mac(uint32_t gid_index, const uint8_t gid[16], uint8_t mac[6]) {
+    Nic nic;
+    if (!nic) return ENODEV;
+    return -nic->neighbour(static_cast<int>(gid_index), gid, mac);
 }
 
 }  // namespace sim::uverbs

@@ -72,10 +72,9 @@ int create(Context& context, const WriteCommand& command) {
     const auto& attributes = request.attr;
     // RoCE has no local routes: every address is a GID.
     if (attributes.port_num != identity::port || !attributes.is_global) return EINVAL;
-    if (attributes.grh.sgid_index >= identity::gids) return EINVAL;
     mlx5_ib_create_ah_resp driver{};
     driver.response_length = static_cast<uint32_t>(std::min(sizeof driver, command.driver_out.bytes));
-    if (!resolve_mac(attributes.grh.dgid, driver.dmac)) return EHOSTUNREACH;
+    if (int error = resolve_mac(attributes.grh.sgid_index, attributes.grh.dgid, driver.dmac)) return error;
     ib_uverbs_create_ah_resp response{};
     response.ah_handle = context.objects.add(std::make_unique<AddressHandle>(), {pd});
     command.answer(response);

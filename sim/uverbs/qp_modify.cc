@@ -66,7 +66,7 @@ bool valid_values(const ib_uverbs_modify_qp& r) {
         (r.path_mtu < gda::prm::MLX5_QPC_MTU_256_BYTES || r.path_mtu > gda::prm::MLX5_QPC_MTU_4K_BYTES))
         return false;
     if ((mask & a::av) &&
-        (r.dest.port_num != identity::port || !r.dest.is_global || r.dest.sgid_index >= identity::gids))
+        (r.dest.port_num != identity::port || !r.dest.is_global || r.dest.sgid_index >= Device::gid_count()))
         return false;
     if ((mask & a::max_qp_rd_atomic) && r.max_rd_atomic > 1u << l.log_max_requests) return false;
     if ((mask & a::max_dest_rd_atomic) && r.max_dest_rd_atomic > 1u << l.log_max_responses) return false;
@@ -116,10 +116,10 @@ uint32_t optional_fields(uint32_t mask) {
     return bits;
 }
 
-// The RoCE path. False when nobody can be behind the address.
-bool fill_path(const ib_uverbs_qp_dest& path, uint8_t* in) {
+// The RoCE path. 0, or an errno when nobody can be behind the address.
+int fill_path(const ib_uverbs_qp_dest& path, uint8_t* in) {
     uint8_t mac[6];
-    if (!resolve_mac(path.dgid, mac)) return false;
+    if (int error = resolve_mac(path.sgid_index, path.dgid, mac)) return error;
     uint64_t mac48 = 0;
     for (uint8_t byte : mac) mac48 = mac48 << 8 | byte;
     memcpy(in + GDA_BYTE_OFFSET(init2rtr_qp_in, qpc.primary_address_path.rgid_rip), path.dgid, sizeof path.dgid);
@@ -134,8 +134,10 @@ bool fill_path(const ib_uverbs_qp_dest& path, uint8_t* in) {
     SIM_SET_QPC(primary_address_path.eth_prio, path.sl & 7);
     SIM_SET_QPC(primary_address_path.vhca_port_num, identity::port);
     // RoCE v2 carries a UDP source port from the flow label, in the range reserved for it.
-    if (path.sgid_index % 2) SIM_SET_QPC(primary_address_path.udp_sport, 0xc000 | (path.flow_label & 0x3fff));
-    return true;
+    Nic nic;
+    if (nic && !nic->gid_is_version1(path.sgid_index))
+        SIM_SET_QPC(primary_address_path.udp_sport, 0xc000 | (path.flow_label & 0x3fff));
+    return 0;
 }
 
 int run(uint32_t opcode, uint32_t qpn, uint8_t* in, size_t bytes) {
@@ -155,7 +157,7 @@ int with_context(const Qp& qp, const ib_uverbs_modify_qp& r, uint32_t opcode) {
     GDA_SET(init2rtr_qp_in, in, opt_param_mask, optional_fields(mask));
     SIM_SET_QPC(pm_state, gda::prm::MLX5_QPC_PM_STATE_MIGRATED);
     if (mask & a::av) {
-        if (!fill_path(r.dest, in)) return EHOSTUNREACH;
+        if (int error = fill_path(r.dest, in)) return error;
     }
     if (mask & a::port) SIM_SET_QPC(primary_address_path.vhca_port_num, r.port_num);
     if (mask & a::pkey_index) SIM_SET_QPC(primary_address_path.pkey_index, r.pkey_index);

@@ -5,6 +5,7 @@
 // compression, multi-packet WQEs, on-demand paging, device memory, TSO, raw packets, memory windows, XRC, tag matching.
 #include <errno.h>
 #include <gda/formats/wqe.h>
+#include <net/if.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
@@ -17,6 +18,7 @@
 #include "sim/uverbs/context.h"
 #include "sim/uverbs/dispatch.h"
 #include "sim/uverbs/nic.h"
+#include "sim/uverbs/port.h"
 
 namespace sim::uverbs::query {
 namespace {
@@ -28,14 +30,14 @@ constexpr uint32_t cap_rc_rnr_nak = 1u << 12, cap_sys_image_guid = 1u << 11, cap
                    cap_change_phy_port = 1u << 5, cap_bad_pkey_counter = 1u << 1, cap_mem_window = 1u << 17,
                    cap_mem_management = 1u << 21, cap_mem_window_type_2b = 1u << 24;
 constexpr uint32_t atomic_hca = 1;
-constexpr uint8_t port_active = 4, physical_link_up = 5, mtu_4096 = 5, ethernet = 2, width_4x = 2, speed_ndr = 128;
+constexpr uint8_t mtu_4096 = 5, ethernet = 2, width_4x = 2, speed_ndr = 128;
 
 ib_uverbs_query_device_resp device_attributes() {
     const Limits& l = Nic::limits();
     ib_uverbs_query_device_resp r{};
     r.fw_ver =
         uint64_t{identity::firmware_major} << 32 | uint64_t{identity::firmware_minor} << 16 | identity::firmware_sub;
-    r.node_guid = r.sys_image_guid = __builtin_bswap64(identity::node_guid());
+    r.node_guid = r.sys_image_guid = __builtin_bswap64(identity::node_guid(Nic::current()));
     r.max_mr_size = ~0ull;
     r.page_size_cap = ~0xfffull;  // 4 KiB and everything above
     r.vendor_id = identity::vendor_oui;
@@ -68,33 +70,39 @@ ib_uverbs_query_device_resp device_attributes() {
     return r;
 }
 
-ib_uverbs_query_port_resp port_attributes() {
+ib_uverbs_query_port_resp port_attributes(const Nic& nic) {
     const Limits& l = Nic::limits();
     ib_uverbs_query_port_resp r{};
     r.port_cap_flags = IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS;
     r.max_msg_sz = 1u << l.log_max_message;
     r.gid_tbl_len = l.gid_entries;
     r.pkey_tbl_len = static_cast<uint16_t>(l.pkey_entries);
-    r.state = port_active;
-    r.max_mtu = r.active_mtu = mtu_4096;
+    const PortState state = port_state(nic);
+    r.state = state.state;
+    r.max_mtu = mtu_4096;
+    r.active_mtu = state.active_mtu;
     r.max_vl_num = 1;
     r.active_width = width_4x;
     r.active_speed = speed_ndr;
-    r.phys_state = physical_link_up;
+    r.phys_state = state.physical;
     r.link_layer = ethernet;
     r.flags = IB_UVERBS_QPF_GRH_REQUIRED;
     return r;
 }
 
-ib_uverbs_gid_entry gid_at(const Nic& nic, uint32_t index) {
-    ib_uverbs_gid_entry entry{};
+// False: the entry is empty.
+bool gid_at(const Nic& nic, uint32_t index, ib_uverbs_gid_entry* entry) {
+    static const uint8_t empty[16] = {};
+    *entry = {};
     uint8_t gid[16];
     nic->gid(static_cast<int>(index), gid);
-    memcpy(entry.gid, gid, sizeof gid);
-    entry.gid_index = index;
-    entry.port_num = identity::port;
-    entry.gid_type = index % 2 ? IB_UVERBS_GID_TYPE_ROCE_V2 : IB_UVERBS_GID_TYPE_ROCE_V1;
-    return entry;
+    memcpy(entry->gid, gid, sizeof gid);
+    entry->gid_index = index;
+    entry->port_num = identity::port;
+    entry->gid_type =
+        nic->gid_is_version1(static_cast<int>(index)) ? IB_UVERBS_GID_TYPE_ROCE_V1 : IB_UVERBS_GID_TYPE_ROCE_V2;
+    entry->netdev_ifindex = if_nametoindex(netdev_of(gid).c_str());
+    return memcmp(gid, empty, sizeof gid) != 0;
 }
 
 // Flags outside this range that a newer program passes are refused; inside they may be ignored.
@@ -188,14 +196,18 @@ int query_port(Context&, const WriteCommand& command) {
     ib_uverbs_query_port request;
     if (!command.read(&request)) return ENOSPC;
     if (request.port_num != identity::port) return EINVAL;
-    command.answer(port_attributes());
+    Nic nic;
+    if (!nic) return ENODEV;
+    command.answer(port_attributes(nic));
     return 0;
 }
 
 int query_port_ioctl(Context&, Request& request) {
     if (request.constant(UVERBS_ATTR_QUERY_PORT_PORT_NUM) != uint64_t{identity::port}) return EINVAL;
+    Nic nic;
+    if (!nic) return ENODEV;
     ib_uverbs_query_port_resp_ex response{};
-    response.legacy_resp = port_attributes();
+    response.legacy_resp = port_attributes(nic);
     request.answer(UVERBS_ATTR_QUERY_PORT_RESP, response);
     return 0;
 }
@@ -214,16 +226,19 @@ int gid_table(Context&, Request& request) {
     if (!entry_bytes || *entry_bytes < sizeof(ib_uverbs_gid_entry)) return EINVAL;
     if (request.value<uint32_t>(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS)) return EINVAL;
     const Room room = request.out(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
-    if (room.bytes / *entry_bytes < identity::gids) return EINVAL;
     Nic nic;
     if (!nic) return ENODEV;
-    std::vector<char> table(identity::gids * *entry_bytes);
-    for (uint32_t i = 0; i < identity::gids; ++i) {
-        const auto entry = gid_at(nic, i);
-        memcpy(table.data() + i * *entry_bytes, &entry, sizeof entry);
+    std::vector<char> table;
+    uint64_t entries = 0;  // those that are not empty
+    for (uint32_t i = 0; i < Nic::limits().gid_entries; ++i) {
+        ib_uverbs_gid_entry entry;
+        if (!gid_at(nic, i, &entry)) continue;
+        table.resize(++entries * *entry_bytes);
+        memcpy(table.data() + (entries - 1) * *entry_bytes, &entry, sizeof entry);
     }
+    if (room.bytes < table.size()) return EINVAL;
     put(room, table.data(), table.size());
-    request.answer(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, uint64_t{identity::gids});
+    request.answer(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, entries);
     return 0;
 }
 
@@ -231,10 +246,12 @@ int gid_entry(Context&, Request& request) {
     if (request.value<uint32_t>(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS)) return EINVAL;
     if (request.value<uint32_t>(UVERBS_ATTR_QUERY_GID_ENTRY_PORT) != identity::port) return EINVAL;
     const auto index = request.value<uint32_t>(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX);
-    if (index >= identity::gids) return EINVAL;
+    if (index >= Nic::limits().gid_entries) return EINVAL;
     Nic nic;
     if (!nic) return ENODEV;
-    request.answer(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, gid_at(nic, index));
+    ib_uverbs_gid_entry entry;
+    if (!gid_at(nic, index, &entry)) return ENODATA;
+    request.answer(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, entry);
     return 0;
 }
 

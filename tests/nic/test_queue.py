@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from gda import formats
-from gda.errors import ArgumentError, ClosedError, CommandError, NotConnectedError, UnavailableError
+from gda.errors import ArgumentError, ClosedError, CommandError, GidError, NotConnectedError, UnavailableError
 from gda.nic import ConnectionInfo, command
 
 
@@ -63,7 +63,7 @@ def test_good_depths(nic, depth):
         ({"completion": "both"}, ArgumentError, "completion='both'"),
         ({"deadline_ms": 0}, ArgumentError, "deadline_ms=0"),
         ({"deadline_ms": 1.5}, ArgumentError, "deadline_ms=1.5"),
-        ({"gid_index": 99}, ArgumentError, "GID index 99"),
+        ({"gid_index": 99}, GidError, "GID index 99"),
         ({"psn": 1 << 24}, ArgumentError, "psn"),
         ({"user_index": -1}, ArgumentError, "user_index"),
     ],
@@ -110,7 +110,7 @@ def test_connect_with_garbage(nic, garbage):
 def test_bad_connect_options(nic):
     a, b = nic.queue_pair(), nic.queue_pair()
     for options, said in (
-        ({"mtu": 6}, "mtu=6 is not possible"), ({"mtu": 0}, "mtu=0"),
+        ({"path_mtu": 6}, "path_mtu=6 is not one of 256, 512, 1024, 2048, 4096"), ({"path_mtu": 0}, "path_mtu=0"),
         ({"ack_timeout": 32}, r"ack_timeout=32 is outside 0\.\.31"), ({"retry_count": 8}, "retry_count=8"),
     ):  # fmt: skip
         with pytest.raises(ArgumentError, match=said):
@@ -118,8 +118,9 @@ def test_bad_connect_options(nic):
     info = b.info
     with pytest.raises(ArgumentError, match="one side is on Ethernet"):
         a.connect(ConnectionInfo(info.qpn, info.psn, info.gid, info.mtu, False, 1))
-    a.connect(info, mtu=3)
-    assert command.query_qp(a._qp, qpn=a.qpn)["mtu"] == 3
+    assert a.path_mtu == 0
+    a.connect(info, path_mtu=1024)
+    assert a.path_mtu == 3 == command.query_qp(a._qp, qpn=a.qpn)["mtu"] == 3
 
 
 def test_smaller_mtu_of_the_other_side_wins(nic):

@@ -306,7 +306,7 @@ void capabilities() {
         } else if (op_mod == 0x41) {
             CHECK_EQ(GDA_GET(cmd_hca_cap_2, cap, send_dbr_mode_no_dbr_ext), 1);
         } else if (op_mod == 0x9) {
-            CHECK_EQ(GDA_GET(roce_cap, cap, roce_address_table_size), 4);
+            CHECK_EQ(GDA_GET(roce_cap, cap, roce_address_table_size), 16);
         }
     }
     Call c = CALL(query_hca_cap, MLX5_CMD_OP_QUERY_HCA_CAP);
@@ -316,17 +316,18 @@ void capabilities() {
     Call lag = CALL(query_lag, MLX5_CMD_OP_QUERY_LAG);
     CHECK(lag.send(nic));
     CHECK_EQ(GDA_GET(query_lag_out, lag.out.data(), ctx.lag_state), 0);
-    for (uint32_t index = 0; index < 5; ++index) {
+    for (uint32_t index : {0u, 1u, 2u, 3u, 4u, 16u}) {
         Call r = CALL(query_roce_address, MLX5_CMD_OP_QUERY_ROCE_ADDRESS);
         GDA_SET(query_roce_address_in, r.in.data(), roce_address_index, index);
-        CHECK_EQ(r.send(nic), index < 4);
-        if (index == 4) break;
+        CHECK_EQ(r.send(nic), index < 16);
+        if (index == 16) break;
         uint8_t gid[16], mac[6];
         nic.device.gid(static_cast<int>(index), gid);
         nic.device.mac(mac);
         const uint8_t* a = r.out.data() + GDA_BYTE_OFFSET(query_roce_address_out, roce_address);
         CHECK(std::memcmp(a, gid, 16) == 0);
         CHECK(std::memcmp(a + GDA_BYTE_OFFSET(roce_addr_layout, source_mac_47_32), mac, 6) == 0);
+        if (index == 4) continue;  // empty
         CHECK_EQ(GDA_GET(roce_addr_layout, a, roce_version), index % 2 ? 2 : 0);
         CHECK_EQ(gid[0], index < 2 ? 0xfe : 0);
     }

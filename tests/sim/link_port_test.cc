@@ -20,7 +20,7 @@ void own_gid_leads_back() {
     Sink sink;
     Port port(the_clock, sink.receive);
     CHECK(port.problems().empty());
-    for (int i = 0; i < GID_COUNT; ++i) {
+    for (int i = 0; i < DEFAULT_GIDS; ++i) {
         Gid gid;
         gid_of(port.slot(), i, gid);
         CHECK(port.own(gid));

@@ -85,7 +85,7 @@ const uint8_t OPCODES[] = {
 
 void out_and_in_again() {
     for (uint8_t opcode : OPCODES) {
-        for (int gid_index = 0; gid_index < GID_COUNT; ++gid_index) {
+        for (int gid_index = 0; gid_index < DEFAULT_GIDS; ++gid_index) {
             for (size_t bytes : {0u, 1u, 2u, 3u, 4u, 4096u}) {
                 const auto made = of_opcode(opcode, bytes, gid_index);
                 const Packet& sent = made->packet;
@@ -246,7 +246,7 @@ void bytes_of_no_meaning() {
         return static_cast<uint32_t>(state >> 33);
     };
     Decoded decoded;
-    for (int gid_index = 0; gid_index < GID_COUNT; ++gid_index) {
+    for (int gid_index = 0; gid_index < DEFAULT_GIDS; ++gid_index) {
         const auto made = of_opcode(RC_SEND_ONLY_WITH_IMMEDIATE, 30, gid_index);
         const std::vector<uint8_t> frame = frame_of(made->packet);
         for (size_t bytes = 0; bytes < frame.size(); ++bytes) {
@@ -287,7 +287,7 @@ void crc_of_known_strings() {
 
 int print_frames() {
     for (uint8_t opcode : OPCODES) {
-        for (int gid_index = 0; gid_index < GID_COUNT; ++gid_index) {
+        for (int gid_index = 0; gid_index < DEFAULT_GIDS; ++gid_index) {
             for (size_t bytes : {0u, 5u, 1024u}) {
                 const bool no_payload = opcode >= RC_ACKNOWLEDGE && opcode <= RC_FETCH_ADD;
                 if (bytes && (no_payload || opcode == RC_RDMA_READ_REQUEST)) continue;

@@ -135,6 +135,39 @@ def test_devinfo_prints_a_connectx_7(run: Run) -> None:
     assert re.match(r"::ffff:127\..*RoCE v2$", fields["GID[  3]"])
 
 
+def test_sysfs_follows_a_network_that_changes(environment: dict[str, str]) -> None:
+    """Two NICs: their directories differ, and a change shows in the files of the one that it is about."""
+    script = """
+import os
+from gda import attach
+from pathlib import Path
+nic = attach.software_nic()
+port = [Path(f"/sys/class/infiniband/mlx5_{i}/ports/1") for i in (0, 1)]
+def read(i, name):
+    with open(port[i] / name) as file:
+        return file.read().strip()
+print(os.path.realpath("/sys/class/infiniband/mlx5_1/device"), os.stat("/dev/infiniband/uverbs1").st_rdev % 256)
+print(read(0, "gids/3") != read(1, "gids/3"), read(1, "gid_attrs/ndevs/3"), read(1, "gids/5"))
+print(os.access(port[1] / "gid_attrs/types/5", os.R_OK))
+nic.set_gid(5, bytes(10) + bytes([255, 255, 10, 0, 0, 2]), "RoCE v2", nic=1)
+nic.set_gid(0, None, nic=1)
+nic.set_link(False, nic=1)
+nic.set_mtu(1500, nic=1)
+print(read(1, "gids/5"), read(1, "gid_attrs/types/5"), read(1, "gids/0"))
+print(os.access(port[1] / "gid_attrs/types/0", 4))
+print(read(1, "state"), read(1, "phys_state"), read(1, "../../device/net/lo/mtu"), read(0, "state"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**environment, "GDA_SIM_NICS": "2", "PYTHONPATH": str(ROOT)},
+        timeout=DEADLINE_S, text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    empty, mapped = ":".join(["0000"] * 8), "0000:0000:0000:0000:0000:ffff:0a00:0002"
+    assert done.stdout.splitlines() == [
+        "/sys/devices/pci0000:10/0000:12:00.0 193", f"True lo {empty}", "False", f"{mapped} RoCE v2 {empty}", "False",
+        "1: DOWN 3: Disabled 1500 4: ACTIVE",
+    ], done.stdout + done.stderr  # fmt: skip
+
+
 def test_sysfs_looks_real_to_other_programs(run: Run) -> None:
     script = (
         "import os; d = '/sys/class/infiniband/mlx5_0/device'; p = os.path.realpath(d); "

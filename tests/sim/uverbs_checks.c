@@ -121,7 +121,7 @@ static void queries(void) {
     EXPECT(device.hca_core_clock == 1000000);
     struct ibv_port_attr port;
     EXPECT(ibv_query_port(context, 1, &port) == 0);
-    EXPECT(port.state == IBV_PORT_ACTIVE && port.link_layer == IBV_LINK_LAYER_ETHERNET && port.gid_tbl_len == 4);
+    EXPECT(port.state == IBV_PORT_ACTIVE && port.link_layer == IBV_LINK_LAYER_ETHERNET && port.gid_tbl_len == 16);
     EXPECT(ibv_query_port(context, 2, &port) == EINVAL);
     struct ibv_gid_entry gids[4];
     EXPECT(ibv_query_gid_table(context, gids, 4, 0) == 4);
@@ -205,7 +205,9 @@ static void transitions(void) {
     a.path_mtu = 6;
     EXPECT(ibv_modify_qp(qp, &a, RTR_MASK) == EINVAL);
     a.path_mtu = IBV_MTU_1024;
-    a.ah_attr.grh.sgid_index = 4;
+    a.ah_attr.grh.sgid_index = 4;  // empty
+    EXPECT(ibv_modify_qp(qp, &a, RTR_MASK) == ENODATA);
+    a.ah_attr.grh.sgid_index = 16;
     EXPECT(ibv_modify_qp(qp, &a, RTR_MASK) == EINVAL);
     a.ah_attr.grh.sgid_index = 1;
     a.ah_attr.is_global = 0;

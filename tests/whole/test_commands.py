@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,12 @@ def test_sim_run_without_a_program_or_with_an_unknown_one() -> None:
     for arguments in (("sim", "run", "--"), ("sim", "run", "--", "no-such-program")):
         result = gda_command(*arguments)
         assert result.returncode != 0 and "Traceback" not in result.stderr and result.stderr.strip()
+
+
+def test_a_program_sees_as_many_nics_as_asked_for() -> None:
+    if shutil.which("ibv_devices") is None:
+        pytest.skip("not run: ibv_devices is not installed (Debian package ibverbs-utils)")
+    shown = gda_command("sim", "run", "--nics", "3", "--", "ibv_devices").stdout
+    assert re.findall(r"mlx5_\d", shown) and set(re.findall(r"mlx5_\d", shown)) == {"mlx5_0", "mlx5_1", "mlx5_2"}
+    refused = gda_command("sim", "run", "--nics", "9", "--", "ibv_devices")
+    assert refused.returncode == 1 and "GDA_SIM_NICS='9' is not one of 1, 2" in refused.stderr
