@@ -148,18 +148,22 @@ bool Device::command(const void* in, size_t in_bytes, void* out, size_t out_byte
     DeviceState& s = *state_;
     static_assert(LARGEST_OUT == HEAD + 0x1000, "the largest answer is that of QUERY_HCA_CAP");
     if (out_bytes) std::memset(out, 0, out_bytes);
-    if (out_bytes < 8 || in_bytes < 4) return false;  // no place even for the status, or no opcode
+    if (out_bytes < 8) return false;  // no place even for the status
     const uint8_t* input = static_cast<const uint8_t*>(in);
     uint8_t* output = static_cast<uint8_t*>(out);
-    const uint32_t opcode = static_cast<uint32_t>(GDA_GET(query_hca_cap_in, input, opcode));  // the same place in all
+    const bool named = in_bytes >= 4;
+    const uint32_t opcode =
+        named ? static_cast<uint32_t>(GDA_GET(query_hca_cap_in, input, opcode)) : 0;  // in all alike
     const Command* command = nullptr;
     for (const Command& c : COMMANDS) {
-        if (c.opcode == opcode) command = &c;
+        if (named && c.opcode == opcode) command = &c;
     }
     Answer answer;
     try {
         if (s.generation != process_generation()) {
             answer.cause = Cause::forked;
+        } else if (!named) {
+            answer = {Cause::short_input, text("%zu bytes, no opcode", in_bytes)};
         } else if (!command) {
             answer = {Cause::unknown_opcode, text("opcode 0x%x", opcode)};
         } else {

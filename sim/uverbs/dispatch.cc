@@ -12,18 +12,37 @@
 #include <stdio.h>
 
 #include <exception>
+#include <vector>
 
+#include "sim/link/guard.h"
 #include "sim/uverbs/context.h"
 #include "sim/uverbs/nic.h"
 #include "sim/uverbs/uar.h"
 
 namespace sim::uverbs {
 
+namespace {
+
+thread_local bool room_missing = false;  // an answer of the ioctl at hand found no memory where it should go
+
+// Whether bytes can be read, as copy_from_user() would find out: one of each page is.
+bool readable(const void* data, size_t bytes) {
+    constexpr size_t page_bytes = 4096;
+    const auto* at = static_cast<const char*>(data);
+    const auto* const last = at + bytes - 1;
+    char byte;
+    for (; bytes && at < last; at += std::min<size_t>(page_bytes, static_cast<size_t>(last - at)))
+        if (!guarded_copy(&byte, at, 1)) return false;
+    return !bytes || guarded_copy(&byte, last, 1);
+}
+
+}  // namespace
+
 void put(Room room, const void* answer, size_t bytes) {
     if (!room.data) return;
-    const size_t fits = std::min(room.bytes, bytes);
-    memcpy(room.data, answer, fits);
-    memset(static_cast<char*>(room.data) + fits, 0, room.bytes - fits);
+    std::vector<char> whole(room.bytes);
+    memcpy(whole.data(), answer, std::min(room.bytes, bytes));
+    if (!guarded_copy(room.data, whole.data(), whole.size())) room_missing = true;
 }
 
 ib_uverbs_attr* Request::find(uint16_t id) const {
@@ -190,11 +209,21 @@ int run(Context& context, Request& request) {
 
 int dispatch(Context& context, void* header) {
     auto* ioctl_header = static_cast<ib_uverbs_ioctl_hdr*>(header);
+    if (!readable(header, sizeof *ioctl_header)) return EFAULT;
     if (ioctl_header->length != sizeof *ioctl_header + ioctl_header->num_attrs * sizeof(ib_uverbs_attr)) return EINVAL;
     if (ioctl_header->reserved1 || ioctl_header->reserved2) return EPROTONOSUPPORT;
+    if (!readable(header, ioctl_header->length)) return EFAULT;
+    for (unsigned i = 0; i < ioctl_header->num_attrs; ++i) {
+        const ib_uverbs_attr& attribute = ioctl_header->attrs[i];
+        if (attribute.len > sizeof attribute.data &&
+            !readable(reinterpret_cast<const void*>(attribute.data), attribute.len))
+            return EFAULT;
+    }
     Request request(ioctl_header);
+    room_missing = false;
     try {
-        return run(context, request);
+        const int error = run(context, request);
+        return error || !room_missing ? error : EFAULT;
     } catch (const std::exception&) {  // std::bad_alloc: nothing may be thrown into a C library
         return ENOMEM;
     }

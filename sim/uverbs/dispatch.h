@@ -2,8 +2,8 @@
 // One RDMA_VERBS_IOCTL as its handlers see it: attributes in, attributes out. Handlers answer 0 or an errno.
 // Source: the kernel's include/uapi/rdma/rdma_user_ioctl_cmds.h and drivers/infiniband/core/uverbs_ioctl.c (rules:
 // inputs of up to eight bytes lie in the attribute itself; outputs are cut to the smaller size and padded with zeros).
-// Pointers are used as they come: they are the program's own memory, and a bad one is a fault here where the kernel
-// would say EFAULT.
+// Buffers are the program's own memory: what cannot be read, and answers that find no room, are EFAULT, as from the
+// kernel. What was made before an answer found no room lives until the file is closed.
 #pragma once
 
 #include <rdma/rdma_user_ioctl_cmds.h>

@@ -127,6 +127,9 @@ void refusals_of_creation() {
 void refusals_of_form() {
     Parts p;
     p.expect(Call(16, 16, 0x999), MLX5_CMD_STAT_BAD_OP_ERR, "no such command");
+    Call nameless(16, 16, MLX5_CMD_OP_QUERY_QP);
+    nameless.in.resize(3);
+    p.expect(nameless, MLX5_CMD_STAT_BAD_INP_LEN_ERR, "no opcode");
     p.expect(Call(15, 16, MLX5_CMD_OP_QUERY_QP), MLX5_CMD_STAT_BAD_INP_LEN_ERR, "input is shorter");
     p.expect(Call(16, 64, MLX5_CMD_OP_QUERY_QP), MLX5_CMD_STAT_BAD_OUTP_LEN_ERR, "output is shorter");
     p.expect(Call(16, 16, MLX5_CMD_OP_DESTROY_QP), MLX5_CMD_STAT_BAD_RES_ERR, "no such queue pair");

@@ -225,7 +225,7 @@ def test_rc_pingpong_between_two_processes(environment: dict[str, str], options:
 @pytest.mark.parametrize(
     "check",
     ["netlink", "queries", "regions", "transitions", "events", "asynchronous", "ending", "leftovers", "threads",
-     "children", "stolen"],
+     "children", "stolen", "pointers"],
 )
 def test_check(run: Run, compiled: Callable[[str], Path], preload: list[str], check: str) -> None:
     if check == "children" and "libtsan" in preload[0]:

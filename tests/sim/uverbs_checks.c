@@ -10,10 +10,15 @@
 #include <linux/netlink.h>
 #include <poll.h>
 #include <pthread.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/rdma_user_ioctl.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -419,6 +424,37 @@ static void stolen(void) {
     EXPECT(write(context->cmd_fd, "x", 1) == 1);  // it is /dev/null now
 }
 
+// Buffers that are not there are EFAULT, as from the kernel: of the header, of an input, of an answer.
+static void pointers(void) {
+    struct ibv_context* context = open_first();
+    void* nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    union {
+        struct ib_uverbs_query_port question;
+        uint64_t answer[8];
+    } room = {.question = {.port_num = 1}};
+    struct {
+        struct ib_uverbs_ioctl_hdr header;
+        struct ib_uverbs_attr attributes[3];
+    } call = {.header = {.length = sizeof call,
+                         .object_id = UVERBS_OBJECT_DEVICE,
+                         .method_id = UVERBS_METHOD_INVOKE_WRITE,
+                         .num_attrs = 3}};
+    struct ib_uverbs_attr* a = call.attributes;
+    a[0] = (struct ib_uverbs_attr){
+        .attr_id = UVERBS_ATTR_WRITE_CMD, .len = sizeof(uint64_t), .data = IB_USER_VERBS_CMD_QUERY_PORT};
+    a[1] = (struct ib_uverbs_attr){.attr_id = UVERBS_ATTR_CORE_IN, .len = 24, .data = (uintptr_t)&room};
+    a[2] = (struct ib_uverbs_attr){.attr_id = UVERBS_ATTR_CORE_OUT, .len = 64, .data = (uintptr_t)&room};
+    EXPECT(ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &call) == 0);
+    EXPECT_ERRNO(ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, nowhere) == -1, EFAULT);
+    memset(&room, 0, sizeof room);
+    room.question.port_num = 1;
+    a[2].data = (uintptr_t)nowhere;
+    EXPECT_ERRNO(ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &call) == -1, EFAULT);
+    a[1].data = (uintptr_t)nowhere;
+    EXPECT_ERRNO(ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &call) == -1, EFAULT);
+    EXPECT(ibv_close_device(context) == 0);
+}
+
 int main(int count, char** arguments) {
     static const struct {
         const char* name;
@@ -426,7 +462,7 @@ int main(int count, char** arguments) {
     } checks[] = {{"netlink", netlink},         {"queries", queries},     {"regions", regions},
                   {"transitions", transitions}, {"events", events},       {"asynchronous", asynchronous},
                   {"ending", ending},           {"leftovers", leftovers}, {"threads", threads},
-                  {"children", children},       {"stolen", stolen}};
+                  {"children", children},       {"stolen", stolen},       {"pointers", pointers}};
     for (size_t i = 0; count == 2 && i < sizeof checks / sizeof *checks; ++i) {
         if (strcmp(checks[i].name, arguments[1]) != 0) continue;
         checks[i].check();

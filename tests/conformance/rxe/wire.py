@@ -157,9 +157,7 @@ def decode(frame: bytes) -> Packet:
     body, code = rest[:-ICRC_BYTES], struct.unpack("<I", rest[-ICRC_BYTES:])[0]
     if code != icrc(ip, udp, body):
         raise MalformedError(f"ICRC {code:#010x} is not {icrc(ip, udp, body):#010x}")
-    ends = Ends(
-        frame[6:12], frame[:6], str(IPv4Address(ip[12:16])), str(IPv4Address(ip[16:20])), source_port
-    )
+    ends = Ends(frame[6:12], frame[:6], str(IPv4Address(ip[12:16])), str(IPv4Address(ip[16:20])), source_port)
     bth = formats.bth.unpack(body[: formats.bth.bytes])
     at, headers = formats.bth.bytes, {}
     for name in headers_of(bth["opcode"]):
