@@ -24,7 +24,7 @@ if [ "$purpose" != demo ]; then
 fi
 if [ "$purpose" = conformance ]; then
     # A guest whose kernel has soft-RoCE: tests/conformance/rxe.
-    packages="$packages qemu-system-x86 busybox-static cpio kmod"
+    packages="$packages qemu-system-x86 iproute2"
 fi
 
 have_headers() {

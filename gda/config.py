@@ -39,6 +39,8 @@ VARIABLES = {
         Variable("GDA_SIM_DIRECTORY", "", (), "where NICs meet (mode 1777: all users); default: /dev/shm/gda-sim-UID"),
         Variable("GDA_SIM_NICS", "1", tuple("12345678"), "how many software NICs the process has: mlx5_0, mlx5_1, ..."),
         Variable("GDA_SIM_MTU", "9000", (), "MTU in bytes of the link behind the software NIC; path MTU 1024 at 1500"),
+        Variable("GDA_SIM_ADDRESS", "", (), "addresses of this host on which the software NIC reaches others by UDP"),
+        Variable("GDA_SIM_ETHERNET", "", (), "LOCALPORT:REMOTEPORT of Ethernet frames in UDP, as QEMU carries them"),
         Variable("GDA_SIM_FAULTS", "", (), "faults of the network, such as drop=5%,seed=7 (simulator.md, Faults)"),
         Variable("GDA_SIM_CAPTURE", "", (), "pcapng file to which the software NIC appends every packet"),
         Variable("GDA_SIM_DEBUG", "", ("", "1"), "the software NIC prints each command and ioctl"),

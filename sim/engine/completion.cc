@@ -104,6 +104,24 @@ void complete_resize(DeviceState& s, Cq* cq) {
     put(s, cq, entry);
 }
 
+namespace {
+
+// What a card's counters tell apart.
+void count_error(DeviceState& s, const Completion& c) {
+    const bool requester = c.opcode == MLX5_CQE_REQ_ERR;
+    if (c.syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR) {
+        s.report.count(Counter::flush_cqes);
+        return s.report.count(requester ? Counter::requester_flushes : Counter::responder_flushes);
+    }
+    s.report.count(Counter::error_cqes);
+    s.report.count(requester ? Counter::requester_errors : Counter::responder_errors);
+    if (c.syndrome == MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR) s.report.count(Counter::refused_access);
+    if (c.syndrome == MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR) s.report.count(Counter::refused_request);
+    if (!requester && c.syndrome == MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR) s.report.count(Counter::lengths_exceeded);
+}
+
+}  // namespace
+
 void complete(DeviceState& s, Cq* cq, const Qp& qp, const Completion& c) {
     if (!cq || cq->failed) return;
     if (!has_room(s, cq)) return fail(s, cq);
@@ -123,7 +141,7 @@ void complete(DeviceState& s, Cq* cq, const Qp& qp, const Completion& c) {
     if (error) {
         GDA_SET(err_cqe, entry, vendor_error_syndrome, c.vendor);
         GDA_SET(err_cqe, entry, syndrome, c.syndrome);
-        s.report.count(c.syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR ? Counter::flush_cqes : Counter::error_cqes);
+        count_error(s, c);
     } else {
         GDA_SET(cqe64, entry, rqpn, c.grh ? c.from_qpn : qp.remote_qpn);
         GDA_SET(cqe64, entry, grh, c.grh);

@@ -30,10 +30,8 @@ bool take_read(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn, bool 
     reply.bytes = GDA_GET(reth, reth, dma_length);
     Span span = {};
     std::string why;
-    const bool allowed = qp->remote_read_allowed;
-    if (!allowed) why = "this queue pair does not allow remote reads (rre)";
-    if (!allowed ||
-        (reply.bytes && !resolve(s, reply.key, reply.address, reply.bytes, qp, Access::remote_read, &span, &why))) {
+    if (!qp->remote_read_allowed) return not_allowed(s, qp, psn, "RDMA read: ", "remote reads (rre)");
+    if (reply.bytes && !resolve(s, reply.key, reply.address, reply.bytes, qp, Access::remote_read, &span, &why)) {
         refuse(s, qp, psn, AETH_NAK_REMOTE_ACCESS, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
                "RDMA read: " + why);
         return false;
@@ -73,9 +71,8 @@ bool take_atomic(DeviceState& s, Qp* qp, const Packet& packet, uint32_t operatio
     }
     Span span = {};
     std::string why;
-    const bool allowed = qp->remote_atomic_allowed;
-    if (!allowed) why = "this queue pair does not allow remote atomics (rae)";
-    if (!allowed || !resolve(s, key, address, o.bytes, qp, Access::remote_atomic, &span, &why)) {
+    if (!qp->remote_atomic_allowed) return not_allowed(s, qp, psn, "atomic: ", "remote atomics (rae)");
+    if (!resolve(s, key, address, o.bytes, qp, Access::remote_atomic, &span, &why)) {
         refuse(s, qp, psn, AETH_NAK_REMOTE_ACCESS, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
                "atomic: " + why);
         return false;

@@ -17,10 +17,10 @@ namespace {
 
 const uint64_t BYTES_PER_TURN = uint64_t{4} << 20;  // of read data per queue pair and round
 
-void add_aeth(const Qp* qp, uint8_t syndrome, Packet* packet) {
+void add_aeth(uint32_t msn, uint8_t syndrome, Packet* packet) {
     uint8_t* at = packet->header + packet->header_bytes;
     GDA_SET(aeth, at, syndrome, syndrome);
-    GDA_SET(aeth, at, msn, qp->msn);
+    GDA_SET(aeth, at, msn, msn);
     packet->header_bytes += GDA_BYTES_OF(aeth);
 }
 
@@ -34,10 +34,10 @@ bool deliver(DeviceState& s, Qp* qp, const Packet& packet) {
     return true;
 }
 
-bool send_acknowledge(DeviceState& s, Qp* qp, uint8_t syndrome, uint32_t psn) {
+bool send_acknowledge(DeviceState& s, Qp* qp, const Reply& reply) {
     Packet packet;
-    begin_packet(qp, RC_ACKNOWLEDGE, psn, &packet);
-    add_aeth(qp, syndrome, &packet);
+    begin_packet(qp, RC_ACKNOWLEDGE, reply.psn, &packet);
+    add_aeth(reply.msn, reply.syndrome, &packet);
     return deliver(s, qp, packet);
 }
 
@@ -45,7 +45,7 @@ bool send_atomic(DeviceState& s, Qp* qp, const Reply& reply) {
     Packet packet;
     begin_packet(qp, RC_ATOMIC_ACKNOWLEDGE, reply.psn, &packet);
     packet.note_again = reply.again;
-    add_aeth(qp, AETH_ACK, &packet);
+    add_aeth(reply.msn, AETH_ACK, &packet);
     GDA_SET(atomicacketh, packet.header + packet.header_bytes, original, reply.value);
     packet.header_bytes += GDA_BYTES_OF(atomicacketh);
     return deliver(s, qp, packet);
@@ -58,6 +58,7 @@ void give_up(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome syndrome, const
     Reply refusal;
     refusal.syndrome = static_cast<uint8_t>(syndrome);
     refusal.psn = psn;
+    refusal.msn = psn_add(qp->replies.front().msn, 0xffffff);  // the read itself was not done
     qp->replies.assign(1, refusal);
     qp->fetch_replies = qp->again_replies = 0;
     qp->failing = true;
@@ -94,7 +95,7 @@ bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
                                         : (last ? RC_RDMA_READ_RESPONSE_LAST : RC_RDMA_READ_RESPONSE_MIDDLE);
     begin_packet(qp, opcode, reply.psn, &packet);
     packet.note_again = reply.again;
-    if (!reply.begun || last) add_aeth(qp, AETH_ACK, &packet);
+    if (!reply.begun || last) add_aeth(reply.msn, AETH_ACK, &packet);
     set_payload(qp, s.parts.data(), s.parts.size(), bytes, &packet);
     if (!packet.unreadable && !deliver(s, qp, packet)) return false;
     *turn -= std::min(*turn, bytes);
@@ -121,6 +122,7 @@ void send_answer(DeviceState& s, Qp* qp, uint8_t syndrome, uint32_t psn) {
     Reply reply;
     reply.syndrome = syndrome;
     reply.psn = psn;
+    reply.msn = qp->msn;
     // A later acknowledgement also speaks for the one before it.
     const bool replaces = !qp->replies.empty() && qp->replies.back().kind == Reply::Kind::acknowledge &&
                           qp->replies.back().syndrome == AETH_ACK;
@@ -134,6 +136,7 @@ void send_answer(DeviceState& s, Qp* qp, uint8_t syndrome, uint32_t psn) {
 
 void queue_reply(DeviceState& s, Qp* qp, const Reply& reply) {
     qp->replies.push_back(reply);
+    qp->replies.back().msn = reply.again ? qp->msn : psn_add(qp->msn, 1);  // with this one
     ++(reply.again ? qp->again_replies : qp->fetch_replies);
     s.look_at(qp);
 }
@@ -147,7 +150,7 @@ void serve_replies(DeviceState& s, Qp* qp) {
             continue;
         }
         const bool atomic = reply.kind == Reply::Kind::atomic;
-        if (!(atomic ? send_atomic(s, qp, reply) : send_acknowledge(s, qp, reply.syndrome, reply.psn))) return;
+        if (!(atomic ? send_atomic(s, qp, reply) : send_acknowledge(s, qp, reply))) return;
         ++s.done;
         if (qp->replies.empty() || qp->state == MLX5_QPC_STATE_ERR) return;
         if (!atomic && reply.syndrome == AETH_ACK) s.report.count(Counter::acks_sent);

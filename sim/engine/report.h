@@ -39,12 +39,23 @@ namespace sim {
     X(rnr_naks_sent)     /* "receiver not ready" answers */                          \
     X(packets_resent)    /* of packets_sent, those that were sent before */          \
     X(retries)           /* rounds of resending after a timeout or sequence error */ \
+    X(ack_timeouts)      /* of them, after a timeout */                              \
+    X(sequence_naks)     /* of them, after the peer missed a packet */               \
+    X(missed_responses)  /* of them, after a gap before a response */                \
     X(rnr_retries)       /* rounds of resending after "receiver not ready" */        \
     X(duplicates)        /* requests received again */                               \
     X(out_of_order)      /* requests received with a gap before them */              \
     X(cqes)              /* completions written */                                   \
     X(error_cqes)        /* of them, errors without flushes */                       \
     X(flush_cqes)        /* of them, flushes */                                      \
+    X(requester_errors)  /* of them, of the requester; without flushes */            \
+    X(responder_errors)  /* of them, of the responder; without flushes */            \
+    X(requester_flushes) /* flushes of the requester */                              \
+    X(responder_flushes) /* flushes of the responder */                              \
+    X(lengths_exceeded)  /* of responder errors: longer than the receive */          \
+    X(accesses_refused)  /* of peers, by key, range or right */                      \
+    X(refused_access)    /* by peers: the same, told to the requester */             \
+    X(refused_request)   /* by peers: invalid requests */                            \
     X(cq_overruns)       /* completion queues that failed because they were full */  \
     X(completion_events) /* armed completion queues that fired */                    \
     X(copy_faults)       /* copies stopped by memory that is not there */            \

@@ -96,10 +96,9 @@ bool take_write(DeviceState& s, Qp* qp, const Packet& packet, const Request& r, 
     Span span = {};
     std::string why;
     if (qp->write_bytes && (r.first || packet.payload_bytes)) {
-        const bool allowed = qp->remote_write_allowed;
-        if (!allowed) why = "this queue pair does not allow remote writes (rwe)";
-        if (!allowed || !resolve(s, qp->write_key, qp->write_address, r.first ? qp->write_bytes : qp->write_rest, qp,
-                                 Access::remote_write, &span, &why)) {
+        if (!qp->remote_write_allowed) return not_allowed(s, qp, psn, "RDMA write: ", "remote writes (rwe)");
+        if (!resolve(s, qp->write_key, qp->write_address, r.first ? qp->write_bytes : qp->write_rest, qp,
+                     Access::remote_write, &span, &why)) {
             refuse(s, qp, psn, AETH_NAK_REMOTE_ACCESS, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
                    "RDMA write: " + why);
             return false;
@@ -253,6 +252,7 @@ void take_unreliable(DeviceState& s, Qp* qp, const Packet& packet, const Request
 void refuse(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome answer, cqe_syndrome syndrome, uint8_t vendor,
             const std::string& why) {
     const bool reliable = qp->reliable();
+    if (answer == AETH_NAK_REMOTE_ACCESS) s.report.count(Counter::accesses_refused);
     const bool receive_fault =
         vendor == VENDOR_RECEIVE_LENGTH || vendor == VENDOR_RECEIVE_KEY || vendor == VENDOR_RECEIVE_UNMAPPED;
     s.report.say(std::string(qp->name) + ": refused a request of the peer: " + why);
@@ -270,6 +270,12 @@ void refuse(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome answer, cqe_synd
          answer == AETH_NAK_REMOTE_ACCESS ? AsyncEvent::qp_access_error : AsyncEvent::qp_request_error});
     qp->failing = true;
     s.look_at(qp);
+}
+
+bool not_allowed(DeviceState& s, Qp* qp, uint32_t psn, const char* what, const char* right) {
+    refuse(s, qp, psn, AETH_NAK_INVALID_REQUEST, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
+           std::string(what) + "this queue pair does not allow " + right);
+    return false;
 }
 
 void arrived(DeviceState& s, const Packet& packet) {

@@ -18,6 +18,10 @@ void arrived(DeviceState& s, const Packet& packet);
 void refuse(DeviceState& s, Qp* qp, uint32_t psn, gda::prm::aeth_syndrome answer, gda::prm::cqe_syndrome syndrome,
             uint8_t vendor, const std::string& why);
 
+// The same for an operation that the queue pair itself does not allow, whatever the key: to its peer that is no lack of
+// access but an operation that is not supported there. False always.
+bool not_allowed(DeviceState& s, Qp* qp, uint32_t psn, const char* what, const char* right);
+
 // fetch.cc: a read or an atomic, in order; one that was done before.
 void take_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn);
 void repeat_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn);

@@ -89,6 +89,7 @@ void ask_again(DeviceState& s, Qp* qp, uint32_t psn) {
     if (qp->asked_again == psn) return;
     qp->asked_again = psn;
     s.report.count(Counter::retries);
+    s.report.count(Counter::missed_responses);
     go_back(qp, psn);
     await(s, qp);
 }
@@ -132,6 +133,7 @@ void check_timers(DeviceState& s, Qp* qp) {
     }
     --qp->retries_left;
     s.report.count(Counter::retries);
+    s.report.count(Counter::ack_timeouts);
     qp->link = s.port->route(qp->remote_gid);  // the address may have an owner now
     go_back(qp, psn_add(qp->acked_psn, 1));
     await(s, qp);
@@ -171,6 +173,7 @@ void answered(DeviceState& s, Qp* qp, const Packet& packet) {
                                MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, VENDOR_RETRY_EXCEEDED);
             }
             s.report.count(Counter::retries);
+            s.report.count(Counter::sequence_naks);
             go_back(qp, psn);
             return await(s, qp);
         case AETH_NAK_INVALID_REQUEST:

@@ -166,6 +166,7 @@ struct Reply {
     bool again = false;  // of a read or atomic that was answered before
     bool begun = false;  // of a read: its first packet has gone
     uint32_t psn = 0;
+    uint32_t msn = 0;    // messages done when it was queued: those that arrive while it waits are not answered yet
     uint64_t value = 0;  // of an atomic: what was there before
     uint32_t key = 0;    // of a read
     uint64_t address = 0, bytes = 0;

@@ -29,7 +29,17 @@ const File files[] = {
     {"hw_counters", "out_of_sequence", "out_of_order", 1},
     {"hw_counters", "out_of_buffer", "rnr_naks_sent", 1},    // a request came and no receive was there
     {"hw_counters", "rnr_nak_retry_err", "rnr_retries", 1},  // the same, told by the peer
-    {"hw_counters", "local_ack_timeout_err", "retries", 1},  // rounds of resending
+    {"hw_counters", "local_ack_timeout_err", "ack_timeouts", 1},
+    {"hw_counters", "packet_seq_err", "sequence_naks", 1},
+    {"hw_counters", "implied_nak_seq_err", "missed_responses", 1},
+    {"hw_counters", "req_cqe_error", "requester_errors", 1},
+    {"hw_counters", "resp_cqe_error", "responder_errors", 1},
+    {"hw_counters", "req_cqe_flush_error", "requester_flushes", 1},
+    {"hw_counters", "resp_cqe_flush_error", "responder_flushes", 1},
+    {"hw_counters", "resp_local_length_error", "lengths_exceeded", 1},
+    {"hw_counters", "resp_remote_access_errors", "accesses_refused", 1},
+    {"hw_counters", "req_remote_access_errors", "refused_access", 1},
+    {"hw_counters", "req_remote_invalid_request", "refused_request", 1},
 };
 
 // The file whose path ends in DIRECTORY/NAME.

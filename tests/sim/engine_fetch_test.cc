@@ -329,14 +329,14 @@ void refused_rights() {
         b.rre = 0;
         World w(Options(), b);
         read(w, w.source.address(), w.target.address(), 8);
-        expect_refusal(w, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, "does not allow remote reads (rre)");
+        expect_refusal(w, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, "does not allow remote reads (rre)");
     }
     {
         Options b;
         b.rae = 0;
         World w(Options(), b);
         atomic(w, MLX5_OPCODE_ATOMIC_FA, w.source.address(), w.target.address(), 1);
-        expect_refusal(w, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, "does not allow remote atomics (rae)");
+        expect_refusal(w, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, "does not allow remote atomics (rae)");
         CHECK_EQ(word(w.target, 0), 0);
     }
     {

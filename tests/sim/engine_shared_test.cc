@@ -356,7 +356,7 @@ void rights_change() {
     CHECK_EQ(opcode_of(w.a_cq.wait()), MLX5_CQE_REQ);
     CHECK(c.send(w.nic));
     w.write(8), w.a.ring();
-    expect_error(w, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, 0, "does not allow remote writes", 1);
+    expect_error(w, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, 0, "does not allow remote writes", 1);
     Pair p(w.nic, w.a_cq);
     Call i = CALL(init2init_qp, MLX5_CMD_OP_INIT2INIT_QP);
     GDA_SET(init2init_qp_in, i.in.data(), qpn, p.qpn);

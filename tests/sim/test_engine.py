@@ -39,6 +39,7 @@ PROGRAMS = (
     "engine_key_test",
     "engine_window_test",
     "engine_ordering_test",
+    "engine_counter_test",
     "engine_transport_test",
     "engine_chaos_test",
 )

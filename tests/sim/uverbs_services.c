@@ -306,7 +306,7 @@ static void counter_files(void) {
            move(qp, IBV_QPS_RTS, RC_RTS) == 0);
     const unsigned long long before = file_value("hw_counters/rx_write_requests");
     const unsigned long long words = file_value("counters/port_xmit_data");
-    EXPECT(file_value("hw_counters/rx_read_requests") == 0);
+    EXPECT(file_value("hw_counters/rx_read_requests") == 0 && file_value("hw_counters/packet_seq_err") == 0);
     struct ibv_sge sge = {(uintptr_t)buffer, 1024, mr->lkey};
     struct ibv_send_wr send = {.sg_list = &sge,
                                .num_sge = 1,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,3 +123,37 @@ def test_mistyped_faults_start_no_program(tmp_path: Path) -> None:
     result = python(tmp_path, "-m", "gda", "sim", "run", "--faults", "drop=5%;lose write", "--", "ibv_devinfo")
     assert result.returncode == 1 and not result.stdout
     assert "'lose'" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_two_hosts_talk_by_udp(tmp_path: Path) -> None:
+    """Two directories stand for two hosts; the loopback addresses are this test's own."""
+    pid = os.getpid()
+    addresses = [f"127.{100 + n}.{pid // 250 % 250}.{1 + pid % 250}" for n in range(2)]
+    port = str(20000 + pid % 10000)
+    common = ["ibv_rc_pingpong", "-g", "4", "-n", "50", "-p", port]
+    processes = []
+    for number, address in enumerate(addresses):
+        values = environment(tmp_path) | {"GDA_SIM_DIRECTORY": str(tmp_path / f"host-{number}")}
+        command = [sys.executable, "-m", "gda", "sim", "run", "--address", address, "--", *common]
+        if number == 1:
+            wait_for_listener(int(port))
+            command.append("127.0.0.1")
+        processes.append(
+            subprocess.Popen(command, env=values, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        )
+    for process, address in zip(processes, addresses, strict=True):
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, output
+        assert f"::ffff:{address}" in output and "50 iters" in output
+
+
+def wait_for_listener(port: int, limit_s: float = 60) -> None:
+    """Until a TCP server of this host listens; looked up, since a connection would be taken for the client's."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            rows = [line.split() for line in Path(table).read_text().splitlines()[1:]]
+            if any(row[3] == "0A" and int(row[1].rsplit(":", 1)[1], 16) == port for row in rows):
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"nobody listens on port {port}")

@@ -111,6 +111,10 @@ class Peer:
         """Put one packet on the cable."""
         self._send(packet.frame(self.ends()))
 
+    def send_frame(self, frame: bytes) -> None:
+        """Put any bytes on the cable."""
+        self._send(frame)
+
     def next(self, limit_s: float) -> tuple[wire.Packet, bytes] | None:
         """Return what was heard next, in order; None if nothing comes in time."""
         try:

@@ -45,7 +45,7 @@ class Guest:
             f"guest.address={address}/24 guest.mtu={mtu}"
         )
         command = [
-            kernel.qemu(), *MACHINE.split(),
+            "setpriv", "--pdeathsig", "KILL", kernel.qemu(), *MACHINE.split(),
             "-kernel", str(bootable.vmlinux), "-initrd", str(bootable.initramfs), "-append", words,
             "-fsdev", "local,id=r,path=/,security_model=none,readonly=on,multidevs=remap",
             "-device", "virtio-9p-pci,fsdev=r,mount_tag=hostroot",

@@ -8,7 +8,10 @@ this project. Orders come as files `ask-N` in a directory that the teller shares
 
 import ctypes
 import json
+import os
 import random
+import re
+import subprocess
 import sys
 import time
 import traceback
@@ -46,15 +49,16 @@ class Subject:
             gid = str(self.context.query_gid(1, entry.gid_index))
             if entry.gid_type == e.IBV_GID_TYPE_ROCE_V2 and gid == mapped(address):
                 self.index = entry.gid_index
+        self.address = address
         return {"device": self.context.name, "index": self.index, "mtu": 128 << port.active_mtu}
 
     def make(self, name, **words):
         """A region and a queue pair in INIT; returns its number and the region."""
         self.pairs[name] = Pair(self, **words)
-        return self.pairs[name].place()
+        return self.place(name)
 
     def place(self, name):
-        return self.pairs[name].place()
+        return {**self.pairs[name].place(), "address": self.address}
 
     def connect(self, name, **words):
         self.pairs[name].connect(**words)
@@ -74,9 +78,14 @@ class Subject:
     def wait(self, name, count, seconds):
         return self.pairs[name].wait(count, seconds)
 
+    def run(self, command):
+        return subprocess.run(command, shell=True, check=True, stdout=subprocess.PIPE, text=True).stdout
+
     def fill(self, name, offset, size, seed):
+        """A pattern; zeros around it."""
         pair = self.pairs[name]
-        pair.region.write(random.Random(seed).randbytes(size), size, offset)
+        data = bytes(offset) + random.Random(seed).randbytes(size)
+        pair.region.write(data.ljust(pair.size, b"\0"), pair.size, 0)
 
     def clear(self, name):
         pair = self.pairs[name]
@@ -171,15 +180,7 @@ class Pair:
     def look(self):
         """New completions, the queue pair's state, and [offset, hex] of everything in the region that is not zero."""
         data = bytes(self.region.read(self.size, 0))
-        changed, at = [], 0
-        while at < len(data):
-            if data[at]:
-                end = at
-                while end < len(data) and data[end]:
-                    end += 1
-                changed.append([at, data[at:end].hex()])
-                at = end
-            at += 1
+        changed = [[found.start(), found[0].hex()] for found in re.finditer(rb"[^\0]+", data)]
         state = self.qp.query(e.IBV_QP_STATE)[0].qp_state
         return {"completions": self.read_completions(), "state": state, "memory": changed}
 
@@ -209,8 +210,8 @@ def main(directory):
         orders = json.loads(ask.read_text())
         draft.write_text(json.dumps(answer(subject, orders)))
         draft.rename(directory / f"answer-{number}")
-        if not orders:  # an empty list ends it
-            return
+        if not orders:  # an empty list ends it; not through Python's end, which takes pyverbs' objects down in no order
+            os._exit(0)
         number += 1
 
 

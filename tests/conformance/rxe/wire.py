@@ -27,6 +27,7 @@ _BY_OPERATION = {
     **dict.fromkeys((0x16, 0x17), ("ieth",)),
     **dict.fromkeys((0x06, 0x0A, 0x0C), ("reth",)),
     0x0B: ("reth", "immdt"),
+    **dict.fromkeys((0x16, 0x17), ("ieth",)),
     **dict.fromkeys((0x0D, 0x0F, 0x10, 0x11), ("aeth",)),
     0x12: ("aeth", "atomicacketh"),
     **dict.fromkeys((0x13, 0x14), ("atomiceth",)),

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Linux kernel's soft-RoCE, in a virtual machine, as peer and as judge: tests/conformance/rxe.
+
+Not in pytest: two boots and emulation take minutes. pytest compares with the kernel's recorded answers instead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ..results import Case, Host, NotInstalledError, Result, Suite
+from ..rxe import compare, interop, kernel, record
+from ..rxe.rows import ROWS
+
+
+def _ready() -> None:
+    try:
+        kernel.prepare()
+    except kernel.NotAvailableError as missing:
+        raise NotInstalledError(str(missing)) from None
+
+
+def _result(name: str, check: Callable[[], str | None]) -> Result:
+    begun = time.monotonic()
+    try:
+        wrong = check()
+    except AssertionError as error:
+        wrong = str(error) or "an assertion without words"
+    return Result(name, "failed" if wrong else "passed", wrong or "", time.monotonic() - begun)
+
+
+def answers(host: Host) -> Iterator[Result]:
+    """Ask the kernel and the software NIC each row: the kernel must answer as recorded, the NIC as the kernel."""
+    _ready()
+    recorded = record.blocks(record.FILE)
+    places = [host.directory / side for side in ("kernel", "software")]
+    for place in places:
+        place.mkdir()
+    with record.kernel(places[0]) as (_, theirs), compare.software(places[1], host.environment) as ours:
+        for number, row in enumerate(ROWS):
+
+            def kernel_row() -> str | None:
+                said = theirs.run(row, number)  # noqa: B023
+                return None if said == recorded[row.name] else f"the kernel's answer is now:\n{said}"  # noqa: B023
+
+            yield _result(f"answers.kernel.{row.name}", kernel_row)
+            yield _result(f"answers.software.{row.name}", lambda: compare.judge(row, ours.run(row, number)))  # noqa: B023
+
+
+def interoperation(host: Host) -> Iterator[Result]:
+    """Every operation, each side as requester, without loss and with it."""
+    _ready()
+    with interop.world(Path(host.directory), host.environment) as world:
+        for loss in (False, True):
+            with world.software(loss) as software:
+                ends = {"software": (software, world.kernel), "kernel": (world.kernel, software)}
+                for c in interop.COMBINATIONS:
+                    if c.loss != loss:
+                        continue
+
+                    def run() -> None:
+                        interop.exchange(str(c), ends[c.requester], c.verb, interop.ROUNDS[loss])  # noqa: B023
+
+                    yield _result(f"interoperation.{c}", run)
+                if loss:
+                    lost = world.lost()
+                    yield _result("interoperation.loss", lambda: None if lost else "no packet was lost")  # noqa: B023
+
+
+def cases() -> list[Case]:
+    """Both need a guest."""
+    return [Case("answers", answers, ci=False), Case("interoperation", interoperation, ci=False)]
+
+
+SUITE = Suite("rxe", "the Linux kernel's soft-RoCE in a guest", cases, 900)
