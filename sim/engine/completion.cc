@@ -19,6 +19,7 @@ using namespace gda::prm;
 
 namespace {
 
+const size_t AT_ONCE = 32;       // arm records that are looked at with the doorbell itself
 const uint32_t TAKEN_BE = 0x80;  // bit 31 of the big-endian arm record
 
 uint32_t* arm_record(const Cq* cq) {
@@ -46,6 +47,19 @@ void request(DeviceState& s, Cq* cq, uint32_t consumer, bool solicited_only) {
     cq->armed_solicited = solicited_only;
     const uint32_t last = solicited_only ? cq->last_solicited : cq->producer;
     if (beyond(last, consumer) && beyond(last, cq->announced)) fire(s, cq);
+}
+
+// The mailbox.
+void take_request(DeviceState& s, Cq* cq) {
+    uint32_t word;
+    if (!cq->arm_mailbox || !guarded_load32(arm_record(cq), &word) || (word & TAKEN_BE)) return;
+    const bool taken = guarded_exchange32(arm_record(cq), word, word | TAKEN_BE);
+    cq->page->arm_records.seen(cq->place_on_page, word | TAKEN_BE);
+    if (!taken) return cq->page->arm_records.start();  // armed again just now: the next round finds it
+    uint8_t record[GDA_BYTES_OF(cq_doorbell_record)] = {};
+    gda::store32(record + GDA_DWORD_OFFSET(cq_doorbell_record, armed_index), word);
+    request(s, cq, static_cast<uint32_t>(GDA_GET(cq_doorbell_record, record, armed_index)),
+            GDA_GET(cq_doorbell_record, record, solicited_only) != 0);
 }
 
 void fail(DeviceState& s, Cq* cq) {
@@ -169,21 +183,33 @@ void arm(DeviceState& s, UarPage* page, const uint8_t value[8]) {
         request(s, named, static_cast<uint32_t>(GDA_GET(cq_doorbell, value, consumer_index)),
                 GDA_GET(cq_doorbell, value, solicited_only) != 0);
     }
-    for (Cq* cq : page->cqs) {
-        uint32_t word;
-        if (!cq->arm_mailbox || !guarded_load32(arm_record(cq), &word) || (word & TAKEN_BE)) continue;
-        if (!guarded_exchange32(arm_record(cq), word, word | TAKEN_BE)) continue;  // armed again just now: next look
-        uint8_t record[GDA_BYTES_OF(cq_doorbell_record)] = {};
-        gda::store32(record + GDA_DWORD_OFFSET(cq_doorbell_record, armed_index), word);
-        request(s, cq, static_cast<uint32_t>(GDA_GET(cq_doorbell_record, record, armed_index)),
-                GDA_GET(cq_doorbell_record, record, solicited_only) != 0);
-    }
+    if (named) take_request(s, named);
+    page->arm_records.start();
+    sweep_arming(s, page, AT_ONCE);
 }
 
-void prepare_arming(DeviceState& s, Cq* cq) {
-    (void)s;
-    if (!cq->record.umem || cq->record.umem->gpu || (cq->collapsed && cq->ignore_overrun)) return;
-    cq->arm_mailbox = guarded_store32(arm_record(cq), TAKEN_BE);
+void sweep_arming(DeviceState& s, UarPage* page, size_t slice) {
+    page->arm_records.run(slice, [&](size_t i) { take_request(s, page->cqs[i]); });
+}
+
+void join_page(Cq* cq) {
+    const bool mailbox = cq->record.umem && !cq->record.umem->gpu && !(cq->collapsed && cq->ignore_overrun);
+    cq->arm_mailbox = mailbox && guarded_store32(arm_record(cq), TAKEN_BE);
+    UarPage* page = cq->page;
+    cq->place_on_page = static_cast<uint32_t>(page->cqs.size());
+    page->cqs.push_back(cq);
+    static const uint32_t nothing = 0;  // without a mailbox there is never a change
+    page->arm_records.add(cq->arm_mailbox ? arm_record(cq) : &nothing);
+    if (cq->arm_mailbox) page->arm_records.seen(cq->place_on_page, TAKEN_BE);
+}
+
+void leave_page(Cq* cq) {
+    UarPage* page = cq->page;
+    Cq* last = page->cqs.back();
+    page->cqs[cq->place_on_page] = last;
+    last->place_on_page = cq->place_on_page;
+    page->cqs.pop_back();
+    page->arm_records.remove(cq->place_on_page);
 }
 
 }  // namespace sim

@@ -28,11 +28,13 @@ bool completions_held(DeviceState& s, Cq* cq, uint32_t* held);
 // The mark in the old ring that says: go on in the new one. It takes an entry.
 void complete_resize(DeviceState& s, Cq* cq);
 
-// Takes a value stored to a page's CQ doorbell register, and every other request that lies in an arm record of that
-// page.
+// Takes a value stored to a page's CQ doorbell register; requests that lie in other arm records of that page are found
+// by the sweep that this starts, a slice at a time.
 void arm(DeviceState& s, UarPage* page, const uint8_t value[8]);
+void sweep_arming(DeviceState& s, UarPage* page, size_t slice);
 
-// At creation: marks the arm record as empty (see completion.cc).
-void prepare_arming(DeviceState& s, Cq* cq);
+// At creation: marks the arm record as empty (see completion.cc) and puts the queue on its page; and at its end.
+void join_page(Cq* cq);
+void leave_page(Cq* cq);
 
 }  // namespace sim

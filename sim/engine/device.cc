@@ -4,7 +4,9 @@
 #include "sim/engine/device.h"
 
 #include <errno.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "sim/engine/addresses.h"
@@ -18,10 +20,13 @@
 
 namespace sim {
 
+using namespace gda::prm;
+
 namespace {
 
 const int LINK_BUDGET = 128;        // packets taken per round
 const int ROUNDS = 4;               // per step: enough for request, execution and completion on the loopback link
+const size_t FAILED_PER_STEP = 16;  // queue pairs in error
 const uint32_t MAX_PDS = 1u << 15;  // as the capabilities say: firmware/handlers.h, LOG_MAX_OBJECTS
 const uint32_t FIRST_INDEX = 16;    // low numbers look like mistakes
 
@@ -41,13 +46,34 @@ void round(DeviceState& s) {
     s.done += s.port->poll(receive, LINK_BUDGET);
     for (size_t i = 0; i < s.busy.size(); ++i) {  // it may grow meanwhile
         Qp* qp = s.busy[i];
-        if (!serve(s, qp)) qp->busy = false;
+        if (!serve(s, qp)) {
+            qp->busy = false;
+        } else if (qp->state == MLX5_QPC_STATE_ERR) {  // nothing but receives that may still be posted
+            qp->busy = false;
+            if (!qp->failed) s.failed.push_back(qp);
+            qp->failed = true;
+        }
     }
     size_t kept = 0;
     for (Qp* qp : s.busy) {
         if (qp->busy) s.busy[kept++] = qp;
     }
     s.busy.resize(kept);
+}
+
+// Receives that are posted to a queue pair in error ring no doorbell: some of them are looked at in each step, so that
+// many cost little, and nobody stays awake for them.
+void flush_failed(DeviceState& s) {
+    for (size_t i = std::min<size_t>(s.failed.size(), FAILED_PER_STEP); i > 0; --i) {
+        if (s.failed_next >= s.failed.size()) s.failed_next = 0;
+        serve(s, s.failed[s.failed_next++]);
+    }
+}
+
+void note_outside_step(DeviceState& s) {
+    s.outside_step_ns.store(s.now_ns, std::memory_order_relaxed);
+    s.outside_steps.store(s.outside_steps.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    s.port->looked(s.now_ns);
 }
 
 }  // namespace
@@ -62,6 +88,7 @@ Device::Device(Events events) : state_(std::make_unique<DeviceState>()) {
     for (const std::string& problem : s.port->problems()) s.report.say(problem);
     s.slot = s.port->slot();
     fill_addresses(s);
+    prepare_thread(s);
     enlist(&s);
     set_thread(Thread::adaptive);
 }
@@ -74,7 +101,9 @@ Device::~Device() {
         return;
     }
     stop_thread(s);
+    s.watch.close();
     delist(&s);
+    if (s.thread_wake >= 0) ::close(s.thread_wake);
 }
 
 void Device::set_virtual_time(bool on) {
@@ -95,7 +124,7 @@ int Device::settle() { return Clock::is_virtual() ? settle_virtual() : 0; }
 
 uint64_t Device::now_ns() { return Clock().now_ns(); }
 
-int Device::step() { return step_now(*state_, true); }
+int Device::step() { return std::max(step_now(*state_, true), 0); }
 
 int step_now(DeviceState& s, bool outside) {
     if (Clock::is_virtual()) return outside ? step_virtual() : 0;
@@ -109,20 +138,27 @@ int step_one(DeviceState& s, bool outside) {
             "the NIC after the fork");
         return 0;
     }
-    if (s.callers.load(std::memory_order_acquire)) return 0;  // a command is waiting: pollers must not starve it
+    if (s.callers.load(std::memory_order_acquire)) return BUSY;  // a command is waiting: pollers must not starve it
     std::unique_lock<std::mutex> hold(s.lock, std::try_to_lock);
-    if (!hold.owns_lock()) return 0;
+    if (!hold.owns_lock()) return BUSY;
     std::vector<PendingEvent> events;
     s.done = 0;
     try {
         if (s.qps.size() || s.cqs.size()) {
             s.now_ns = s.clock.now_ns();
-            if (outside) s.outside_step_ns.store(s.now_ns, std::memory_order_relaxed);
+            if (outside) note_outside_step(s);
             make_some_visible(s);
-            scan_doorbells(s);
+            const bool last_look = !outside && s.asleep_until_ns.load(std::memory_order_relaxed);  // then it sleeps
+            scan_doorbells(s, last_look);
+            flush_failed(s);
             for (int i = 0, before = -1; i < ROUNDS && before != s.done; ++i) {
                 before = s.done;
                 round(s);
+            }
+            if (!s.sweeping.empty()) {
+                const int before = s.done;
+                sweep_records(s, before == 0);
+                if (s.done != before) round(s);
             }
         }
     } catch (const std::exception& e) {  // out of memory: the work stays where it is, a later step tries again
@@ -130,6 +166,11 @@ int step_one(DeviceState& s, bool outside) {
     }
     const int done = s.done;
     events.swap(s.pending);
+    if (outside) {
+        nudge(s);
+    } else {
+        s.due_ns = done ? 0 : rest_until(s);
+    }
     hold.unlock();
     deliver(s, events);
     return done;
@@ -140,6 +181,7 @@ void deliver_pending(DeviceState& s) {
     {
         Hold hold(s);
         events.swap(s.pending);
+        nudge(s);
     }
     deliver(s, events);
 }
@@ -220,6 +262,7 @@ int Device::attach_uar(uint32_t page_id, uint8_t* page) {
         made->id = page_id;
         made->base = page;
         clear_doorbells(made.get());
+        s.watch.expect(page_id);
         s.page_list.push_back(s.pages.put(page_id, std::move(made)));
         s.attached.store(static_cast<int>(s.page_list.size()));
     } catch (const std::exception&) {
@@ -230,6 +273,18 @@ int Device::attach_uar(uint32_t page_id, uint8_t* page) {
     return 0;
 }
 
+int Device::map_uar(uint32_t page_id, uint8_t* program) {
+    DeviceState& s = *state_;
+    if (s.generation != process_generation()) return -ENODEV;
+    try {
+        if (!s.watch.map(page_id, program)) return -ENOENT;
+    } catch (const std::exception&) {
+        return -ENOMEM;
+    }
+    wake_thread(s);  // it may sleep, and this mapping is not yet protected
+    return 0;
+}
+
 int Device::detach_uar(uint32_t page_id) {
     DeviceState& s = *state_;
     if (s.generation != process_generation()) return -ENODEV;
@@ -237,9 +292,11 @@ int Device::detach_uar(uint32_t page_id) {
     UarPage* page = s.pages.find(page_id);
     if (!page) return -ENOENT;
     if (!page->qps.empty() || !page->cqs.empty()) return -EBUSY;
+    s.sweeping.erase(std::remove(s.sweeping.begin(), s.sweeping.end(), page), s.sweeping.end());
     for (size_t i = 0; i < s.page_list.size(); ++i) {
         if (s.page_list[i] == page) s.page_list.erase(s.page_list.begin() + static_cast<std::ptrdiff_t>(i--));
     }
+    s.watch.forget(page_id);
     s.pages.erase(page_id);
     s.attached.store(static_cast<int>(s.page_list.size()));
     return 0;

@@ -59,6 +59,10 @@ class Device {
 
     // A doorbell page, by page id, at the engine's own mapping of it.
     int attach_uar(uint32_t page_id, uint8_t* page);
+    // The program sees that page at this address, too. When all of a program's mappings are known, the thread can sleep
+    // until one is stored to (engine/watch.h); otherwise it looks now and then. That the program ends a mapping needs
+    // not be told. 0 or -ENOENT.
+    int map_uar(uint32_t page_id, uint8_t* program);
     int detach_uar(uint32_t page_id);
 
     // One round: look at doorbells, move packets, write completions. Returns how many things were done (0: idle).
@@ -70,7 +74,8 @@ class Device {
     static uint64_t now_ns();
     static int settle();  // under virtual time: everything that can be done before time must move
 
-    // How the background thread behaves: off (only step() by callers), adaptive (naps when idle), busy (spins).
+    // How the background thread behaves: off (only step() by callers), adaptive (naps, then sleeps when idle), busy
+    // (spins).
     enum class Thread { off, adaptive, busy };
     void set_thread(Thread mode);
 

@@ -2,12 +2,16 @@
 // See doorbell.h.
 //
 // A page is ordinary memory here, so a register keeps only the last value stored between two looks. With doorbell
-// records nothing is lost: any ring makes the NIC read the records of all queue pairs of that page. Without records the
-// register is the only source; two such queue pairs on one page can hide each other's rings, which the firmware reports
-// when the second is created. Registers: 0x20 arms completion queues, 0x600 rings record-less queue pairs, 0x800..0xb00
-// are the BlueFlame halves, of which only the first eight bytes count: the WQE lies in the ring as well.
+// records nothing is lost: after any ring the NIC reads the records of all queue pairs of that page, though not at
+// once: the one that the value names and those that rang lately in the same step, the others a slice per step. Without
+// records the register is the only source; two such queue pairs on one page can hide each other's rings, which the
+// firmware reports when the second is created. Registers: 0x20 arms completion queues, 0x600 rings record-less queue
+// pairs, 0x800..0xb00 are the BlueFlame halves, of which only the first eight bytes count: the WQE lies in the ring as
+// well.
 
 #include "sim/engine/doorbell.h"
+
+#include <algorithm>
 
 #include "sim/engine/completion.h"
 #include "sim/engine/memory.h"
@@ -22,11 +26,29 @@ namespace {
 const uint32_t SEND_REGISTERS[] = {UAR_RECORDLESS_DOORBELL, UAR_SEND_DOORBELL, UAR_SEND_DOORBELL_ODD,
                                    UAR_SEND_DOORBELL + 0x200, UAR_SEND_DOORBELL_ODD + 0x200};
 
+const size_t PAGES_PER_STEP = 64;
+// Records that are looked at: with the ring itself, and in each later step, one that has work and one that has none.
+// The latter two find a lost ring among 4,096 queue pairs within 100 us.
+const size_t AT_ONCE = 32, SLICE = 16, IDLE_SLICE = 512;
+
 // Takes what was stored to a register. A doorbell is never zero, so zero means that nothing was.
 uint64_t take(uint8_t* page, uint32_t offset) {
     uint64_t* word = reinterpret_cast<uint64_t*>(page + offset);
     if (__atomic_load_n(word, __ATOMIC_RELAXED) == 0) return 0;
     return __atomic_exchange_n(word, 0, __ATOMIC_ACQ_REL);
+}
+
+void start_sweep(DeviceState& s, UarPage* page) {
+    if (page->swept) return;
+    page->swept = true;
+    s.sweeping.push_back(page);
+}
+
+void remember(UarPage* page, Qp* qp) {
+    for (const Qp* known : page->recent) {
+        if (known == qp) return;
+    }
+    page->recent[page->recent_next++ % (sizeof page->recent / sizeof *page->recent)] = qp;
 }
 
 void ring(DeviceState& s, UarPage* page, uint64_t stored) {
@@ -77,8 +99,22 @@ void ring(DeviceState& s, UarPage* page, uint64_t stored) {
             }
         }
     }
-    for (Qp* other : page->qps) {
-        if (other != named) read_send_record(s, other);
+    for (Qp* other : page->recent) {
+        if (other && other != named) read_send_record(s, other);
+    }
+    if (named) remember(page, named);
+    page->records.start();
+    start_sweep(s, page);
+    page->records.run(AT_ONCE, [&](size_t i) { read_send_record(s, page->qps[i]); });
+}
+
+void scan_registers(DeviceState& s, UarPage* page) {
+    for (uint32_t offset : SEND_REGISTERS) {
+        if (uint64_t stored = take(page->base, offset)) ring(s, page, stored);
+    }
+    if (uint64_t stored = take(page->base, UAR_CQ_DOORBELL)) {
+        arm(s, page, reinterpret_cast<const uint8_t*>(&stored));
+        start_sweep(s, page);
     }
 }
 
@@ -98,14 +134,52 @@ void clear_doorbells(UarPage* page) {
     take(page->base, UAR_CQ_DOORBELL);
 }
 
-void scan_doorbells(DeviceState& s) {
-    for (UarPage* page : s.page_list) {
-        for (uint32_t offset : SEND_REGISTERS) {
-            if (uint64_t stored = take(page->base, offset)) ring(s, page, stored);
-        }
-        if (uint64_t stored = take(page->base, UAR_CQ_DOORBELL)) {
-            arm(s, page, reinterpret_cast<const uint8_t*>(&stored));
-        }
+void scan_doorbells(DeviceState& s, bool all) {
+    const size_t pages = s.page_list.size();
+    for (size_t i = all ? pages : std::min<size_t>(pages, PAGES_PER_STEP); i > 0; --i) {
+        if (s.page_next >= pages) s.page_next = 0;
+        scan_registers(s, s.page_list[s.page_next++]);
+    }
+}
+
+void scan_page(DeviceState& s, UarPage* page) {
+    scan_registers(s, page);
+    page->records.run(page->records.size(), [&](size_t i) { read_send_record(s, page->qps[i]); });
+}
+
+void sweep_records(DeviceState& s, bool idle) {
+    const size_t slice = idle ? IDLE_SLICE : SLICE;
+    size_t kept = 0;
+    for (UarPage* page : s.sweeping) {
+        page->records.run(slice, [&](size_t i) { read_send_record(s, page->qps[i]); });
+        sweep_arming(s, page, slice);
+        page->swept = page->records.running() || page->arm_records.running();
+        if (page->swept) s.sweeping[kept++] = page;
+    }
+    s.sweeping.resize(kept);
+}
+
+void join_page(Qp* qp) {
+    UarPage* page = qp->page;
+    qp->place_on_page = static_cast<uint32_t>(page->qps.size());
+    page->qps.push_back(qp);
+    const bool readable = qp->record.umem && !qp->record.umem->gpu;
+    static const uint32_t nothing = 0;  // without a record there is never a change
+    const uint32_t offset = GDA_DWORD_OFFSET(qp_doorbell_record, send_counter);
+    page->records.add(readable          ? reinterpret_cast<const uint32_t*>(qp->record.address() + offset)
+                      : qp->record.umem ? nullptr
+                                        : &nothing);
+}
+
+void leave_page(Qp* qp) {
+    UarPage* page = qp->page;
+    Qp* last = page->qps.back();
+    page->qps[qp->place_on_page] = last;
+    last->place_on_page = qp->place_on_page;
+    page->qps.pop_back();
+    page->records.remove(qp->place_on_page);
+    for (Qp*& known : page->recent) {
+        if (known == qp) known = nullptr;
     }
 }
 

@@ -7,8 +7,18 @@
 
 namespace sim {
 
-// Looks at every register of every page.
-void scan_doorbells(DeviceState& s);
+// Looks at the registers of the pages; of very many, at some in each step, unless it must be `all`.
+void scan_doorbells(DeviceState& s, bool all);
+
+// Looks at one page and at all records of it: before a queue pair of it changes its state or ends.
+void scan_page(DeviceState& s, UarPage* page);
+
+// A slice of the search for rings that were lost; a larger one when the step has nothing else to do.
+void sweep_records(DeviceState& s, bool idle);
+
+// Queue pairs of a page.
+void join_page(Qp* qp);
+void leave_page(Qp* qp);
 
 // Before a page is looked at for the first time: whoever had its memory before may have left values in the registers.
 void clear_doorbells(UarPage* page);

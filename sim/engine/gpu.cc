@@ -5,9 +5,11 @@
 #include "sim/engine/gpu.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "sim/clock.h"
 #include "sim/link/guard.h"
@@ -48,11 +50,28 @@ bool find(void* library, const char* name, F& function) {
     return function != nullptr;
 }
 
+int count_loaded(dl_phdr_info* info, size_t, void* count) {
+    *static_cast<unsigned long long*>(count) = info->dlpi_adds;
+    return 1;
+}
+
+// CUDA's library, when the program has loaded it. Asking for a library that is not there means a search of the file
+// system: that happens only when the process has loaded something since.
+void* cuda_library() {
+    static std::atomic<unsigned long long> without{0};  // how many libraries were ever loaded when it was not there
+    unsigned long long loaded = 0;
+    dl_iterate_phdr(count_loaded, &loaded);
+    if (without.load() == loaded) return nullptr;
+    void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (!library) without.store(loaded);
+    return library;
+}
+
 // Looks again as long as the program has not loaded CUDA: it may do so later.
 Driver& driver() {
     static Driver d;
     if (d.ready) return d;
-    void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    void* library = cuda_library();
     if (!library) return d;
     d.ready = find(library, "cuPointerGetAttribute", d.cuPointerGetAttribute) &&
               find(library, "cuCtxGetCurrent", d.cuCtxGetCurrent) &&
@@ -88,6 +107,29 @@ bool refused(const char* call, CUresult result, std::string* problem) {
 }
 
 }  // namespace
+
+bool may_store(const void* address) {
+    void* library = cuda_library();
+    if (!library) return false;
+    CUresult (*attribute_of)(void*, int, CUdeviceptr) = nullptr;  // not driver(): that belongs to the device's lock
+    unsigned type = 0;
+    bool may =
+        find(library, "cuPointerGetAttribute", attribute_of) &&
+        attribute_of(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(address)) == CUDA_SUCCESS;
+    CUresult (*count_devices)(int*) = nullptr;
+    CUresult (*state_of)(int, unsigned*, int*) = nullptr;
+    int devices = 0;
+    if (!may && find(library, "cuDeviceGetCount", count_devices) &&
+        find(library, "cuDevicePrimaryCtxGetState", state_of) && count_devices(&devices) == CUDA_SUCCESS) {
+        for (int device = 0; device < devices && !may; ++device) {  // ordinals are handles
+            unsigned flags;
+            int active = 0;
+            may = state_of(device, &flags, &active) == CUDA_SUCCESS && active;
+        }
+    }
+    dlclose(library);
+    return may;
+}
 
 struct Context {
     CUcontext handle = nullptr;

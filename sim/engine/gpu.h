@@ -44,4 +44,8 @@ class Copier {
     std::vector<std::unique_ptr<Context>> contexts_;
 };
 
+// Whether a GPU may store to this address of the CPU: somebody registered it with CUDA, or a GPU that reaches all of
+// the CPU's memory may be in use. False as long as the program has not begun to use CUDA.
+bool may_store(const void* address);
+
 }  // namespace sim::gpu

@@ -246,8 +246,9 @@ void enter_error(DeviceState& s, Qp* qp) {
 
 void forget(DeviceState& s, Qp* qp) {
     if (s.window_qp == qp) s.window_qp = nullptr;
-    s.busy.erase(std::remove(s.busy.begin(), s.busy.end(), qp), s.busy.end());
-    qp->busy = false;
+    if (qp->busy) s.busy.erase(std::remove(s.busy.begin(), s.busy.end(), qp), s.busy.end());
+    if (qp->failed) s.failed.erase(std::remove(s.failed.begin(), s.failed.end(), qp), s.failed.end());
+    qp->busy = qp->failed = false;
 }
 
 }  // namespace sim

@@ -8,7 +8,6 @@
 #include <gda/formats/wqe.h>
 #include <pthread.h>
 
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -19,7 +18,9 @@
 #include "sim/engine/device.h"
 #include "sim/engine/gpu.h"
 #include "sim/engine/report.h"
+#include "sim/engine/sweep.h"
 #include "sim/engine/table.h"
+#include "sim/engine/watch.h"
 #include "sim/link/port.h"
 
 namespace sim {
@@ -96,6 +97,10 @@ struct UarPage {
     uint8_t* base = nullptr;
     std::vector<Qp*> qps;
     std::vector<Cq*> cqs;
+    Sweep records, arm_records;  // of all of them, in their order
+    Qp* recent[4] = {};          // rang lately
+    uint32_t recent_next = 0;
+    bool swept = false;  // on the list of pages whose records are being looked at
 };
 
 struct Cq {
@@ -113,6 +118,7 @@ struct Cq {
     bool armed = false, armed_solicited = false, arm_mailbox = false;
     uint8_t context[GDA_BYTES_OF(cqc)] = {};
     int uses = 0;  // queue pairs that report to it
+    uint32_t place_on_page = 0;
 };
 
 // A shared receive queue: a linked list in its ring. Indices are slots of the ring.
@@ -243,7 +249,8 @@ struct Qp {
     AtomicResult atomic_results[ATOMIC_RESULTS];
     uint32_t atomics_done = 0;
 
-    bool busy = false;  // on the list below
+    bool busy = false, failed = false;  // on the lists below
+    uint32_t place_on_page = 0;
 };
 
 struct PendingEvent {
@@ -273,9 +280,9 @@ struct DeviceState {
     uint32_t generation = 0;  // of the process: differs in a forked child
     uint64_t now_ns = 0;      // at the beginning of this step
 
-    Table<Umem> umems;
+    Table<Umem, 1 << 17> umems;  // each key may have one, and queues have theirs
     Table<Pd> pds;
-    Table<Mkey> keys;
+    Table<Mkey, 1 << 17> keys;
     Table<UarPage> pages;
     Table<Cq> cqs;
     Table<Srq> srqs;
@@ -289,7 +296,11 @@ struct DeviceState {
     std::unique_ptr<Port> port;
 
     std::vector<UarPage*> page_list;
-    std::vector<Qp*> busy;  // that send, wait, owe an answer, or are in error
+    size_t page_next = 0;            // of many pages: where the next step begins
+    std::vector<UarPage*> sweeping;  // whose records are being looked at
+    std::vector<Qp*> busy;           // that send, wait or owe an answer
+    std::vector<Qp*> failed;         // that are in error and have flushed what was posted
+    size_t failed_next = 0;
     std::vector<PendingEvent> pending;
     int done = 0;  // things done in this step
 
@@ -306,12 +317,15 @@ struct DeviceState {
     Device* device = nullptr;
     pthread_t thread = {};
     bool thread_runs = false;
-    std::mutex thread_control;  // who starts or stops it
-    std::mutex thread_lock;     // where it sleeps
-    std::condition_variable thread_wake;
+    std::mutex thread_control;                 // who starts or stops it
+    int thread_wake = -1;                      // eventfd: wakes it
+    Watch watch;                               // how doorbells wake it
+    std::atomic<uint64_t> asleep_until_ns{0};  // it sleeps; 0: it does not
+    uint64_t due_ns = ~uint64_t{0};            // by its last step: when something may want it again, if nothing comes
     std::atomic<int> thread_mode{0};
     std::atomic<int> attached{0};              // doorbell pages
     std::atomic<uint64_t> outside_step_ns{0};  // last time another thread stepped
+    std::atomic<uint64_t> outside_steps{0};
 
     Qp* qp(uint32_t number) const {
         Qp* found = (number >> 16) == slot ? qps.find(number & 0xffff) : nullptr;

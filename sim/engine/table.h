@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbered objects of the NIC: umems, keys, queues. At most 65,536 of a kind, found by index in two loads.
-// It grows by blocks of 2 KiB: a large allocation would be mapped into a gap of the address space that the program just
-// left, where a stale key of the program still points.
+// Numbered objects of the NIC: umems, keys, queues. Found by index in two loads; of most kinds there are at most
+// 65,536. It grows by blocks of 2 KiB: a large allocation would be mapped into a gap of the address space that the
+// program just left, where a stale key of the program still points.
 #pragma once
 
 #include <array>
@@ -10,10 +10,10 @@
 
 namespace sim {
 
-template <typename T>
+template <typename T, uint32_t MOST = 65536>
 class Table {
    public:
-    enum : uint32_t { LIMIT = 65536 };
+    enum : uint32_t { LIMIT = MOST };
 
     T* find(uint32_t index) const {
         if (index >= LIMIT || !blocks_[index / BLOCK]) return nullptr;

@@ -3,23 +3,35 @@
 
 #include "sim/engine/thread.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 
+#include "sim/engine/requester.h"
+
 namespace sim {
+
+using namespace gda::prm;
 
 namespace {
 
 // How the adaptive thread slows down. It spins for a moment after work, since more usually follows; then it naps,
-// longer and longer; when nothing has happened for a second it looks once a millisecond (1 % of a core; at 100 us it is
-// 11 % on a virtual machine). While another thread steps (a program that polls), it stays out of the way.
+// longer and longer; after some milliseconds it sleeps until somebody wakes it: a store to a doorbell page (watch.h), a
+// packet of another process, a command or a step of the program that leaves it something to do, a timer. A nap costs 20
+// us of CPU time, whatever its length, on a virtual machine; being woken by a store costs the program 50 us.
 const uint64_t SPIN_NS = microseconds(50);
 const uint64_t FIRST_NAP_NS = microseconds(10), LONGEST_NAP_NS = microseconds(100);
-const uint64_t ASLEEP_AFTER_NS = seconds(1), ASLEEP_NAP_NS = milliseconds(1);
-const uint64_t OTHERS_STEP_NS = microseconds(20);
+const uint64_t ASLEEP_AFTER_NS = milliseconds(5);
+const uint64_t LONGEST_SLEEP_NS = milliseconds(100);  // then it looks around: for stores that no mapping tells of
+// Where it cannot be woken (no userfaultfd; a GPU may store to the page), it looks once a millisecond in the end.
+const uint64_t FEWER_NAPS_AFTER_NS = seconds(1), FEWER_NAPS_NS = milliseconds(1);
+// While the program steps the engine itself without a pause, the thread stays out of the way.
+const uint64_t OTHERS_STEP_NS = microseconds(20), DENSE_STEP_NS = microseconds(5);
 
 struct Registry {
     std::mutex lock;
@@ -35,7 +47,7 @@ void before_fork() {
     registry().lock.lock();
     for (DeviceState* s : registry().devices) {
         s->lock.lock();  // in the order in which they nest elsewhere
-        s->thread_lock.lock();
+        s->watch.lock().lock();
         s->report.lock().lock();
     }
 }
@@ -43,7 +55,7 @@ void after_fork() {
     auto& devices = registry().devices;
     for (size_t i = devices.size(); i-- > 0;) {
         devices[i]->report.lock().unlock();
-        devices[i]->thread_lock.unlock();
+        devices[i]->watch.lock().unlock();
         devices[i]->lock.unlock();
     }
     registry().lock.unlock();
@@ -52,51 +64,103 @@ void in_child() {
     generation.fetch_add(1);
     for (DeviceState* s : registry().devices) {
         s->thread_runs = false;  // threads do not survive a fork
+        s->watch.drop();
+        if (s->thread_wake >= 0) ::close(s->thread_wake);
+        s->thread_wake = -1;
         s->port->disown();
     }
     after_fork();
 }
 void install_fork_handlers() { pthread_atfork(before_fork, after_fork, in_child); }
 
-void nap(uint64_t ns) {
-    timespec t = {0, static_cast<long>(ns)};
-    nanosleep(&t, nullptr);
-}
+class Sleeper {
+   public:
+    explicit Sleeper(DeviceState& s) : state_(s) {}
+
+    // For `ns`, or until somebody wakes it.
+    void wait(uint64_t ns) {
+        std::vector<pollfd> watched = {{state_.watch.descriptor(), POLLIN, 0},
+                                       {state_.thread_wake, POLLIN, 0},
+                                       {state_.port->wake_descriptor(), POLLIN, 0}};
+        for (int socket : state_.port->descriptors()) watched.push_back({socket, POLLIN, 0});
+        const timespec limit = {static_cast<time_t>(ns / 1000000000u), static_cast<long>(ns % 1000000000u)};
+        ppoll(watched.data(), watched.size(), &limit, nullptr);
+    }
+
+    // Between the polls of a program, or where nothing better is possible.
+    void nap(uint64_t ns) {
+        state_.port->fall_asleep(Inbox::Asleep::lightly);
+        wait(ns);
+        wake();
+    }
+
+    // Until something happens. False: somebody could want it unnoticed, so it did not.
+    bool sleep() {
+        if (state_.thread_wake < 0 || !state_.port->fall_asleep(Inbox::Asleep::deeply)) return false;
+        const uint64_t now = state_.clock.now_ns();
+        state_.asleep_until_ns.store(now + LONGEST_SLEEP_NS);
+        const bool watched = state_.watch.protect();
+        // What came before it slept, and nobody therefore told of.
+        if (watched && step_now(state_, false) == 0 && state_.due_ns > now + LONGEST_NAP_NS) {
+            const uint64_t until = std::min(state_.due_ns, now + LONGEST_SLEEP_NS);
+            state_.asleep_until_ns.store(until);
+            wait(until - now);
+        }
+        state_.watch.release();  // first of all: a store may be waiting
+        wake();
+        return watched;
+    }
+
+   private:
+    void wake() {
+        state_.asleep_until_ns.store(0);
+        state_.port->wake_up();
+        uint64_t count;
+        if (state_.thread_wake >= 0) (void)!read(state_.thread_wake, &count, sizeof count);
+    }
+
+    DeviceState& state_;
+};
 
 void* run(void* argument) {
     DeviceState& s = *static_cast<DeviceState*>(argument);
     prctl(PR_SET_NAME, "gda-sim");
     prctl(PR_SET_TIMERSLACK, 1000UL);  // ns: the default of 50 us would make of a 10 us nap 79
-    uint64_t last_work = s.clock.now_ns(), length = FIRST_NAP_NS;
+    Sleeper sleeper(s);
+    uint64_t last_work = s.clock.now_ns(), length = FIRST_NAP_NS, aside = LONGEST_NAP_NS;
+    uint64_t looked_ns = last_work, looked_steps = 0;
     for (;;) {
         const auto mode = static_cast<Device::Thread>(s.thread_mode.load(std::memory_order_acquire));
         if (mode == Device::Thread::off) return nullptr;
         if (s.attached.load() == 0) {
-            std::unique_lock<std::mutex> hold(s.thread_lock);
-            s.thread_wake.wait(hold, [&s] {
-                return s.attached.load() != 0 || s.thread_mode.load() == static_cast<int>(Device::Thread::off);
-            });
+            sleeper.nap(LONGEST_SLEEP_NS);
             continue;
         }
-        const bool worked = step_now(s, false) != 0;
+        const bool worked = step_now(s, false) > 0;
         if (mode == Device::Thread::busy) {
             sched_yield();  // on two cores the program needs this one too
             continue;
         }
-        const uint64_t now = s.clock.now_ns();
+        const uint64_t now = s.clock.now_ns(), steps = s.outside_steps.load(std::memory_order_relaxed);
         const bool others = now - s.outside_step_ns.load(std::memory_order_relaxed) < OTHERS_STEP_NS;
-        if (worked) {
+        const bool dense = others && (steps - looked_steps) * DENSE_STEP_NS > now - looked_ns;
+        looked_ns = now;
+        looked_steps = steps;
+        if (worked || others) {
             last_work = now;
             length = FIRST_NAP_NS;
         }
+        aside = dense ? std::min(aside * 2, FEWER_NAPS_NS) : LONGEST_NAP_NS;
         if (others) {
-            nap(LONGEST_NAP_NS);
+            sleeper.nap(aside);
         } else if (now - last_work < SPIN_NS) {
-            sched_yield();  // on two cores the program needs this one too
-        } else if (now - last_work > ASLEEP_AFTER_NS) {
-            nap(ASLEEP_NAP_NS);
+            sched_yield();
+        } else if (now - last_work > ASLEEP_AFTER_NS && s.due_ns > now + LONGEST_NAP_NS && sleeper.sleep()) {
+            length = FIRST_NAP_NS;
+        } else if (now - last_work > FEWER_NAPS_AFTER_NS) {
+            sleeper.nap(FEWER_NAPS_NS);
         } else {
-            nap(length);
+            sleeper.nap(length);
             length = std::min(length * 2, LONGEST_NAP_NS);
         }
     }
@@ -126,11 +190,30 @@ bool each_device(const std::function<void(DeviceState&)>& visit) {
     return true;
 }
 
-void wake_thread(DeviceState& s) {
-    {
-        std::lock_guard<std::mutex> hold(s.thread_lock);
+uint64_t rest_until(const DeviceState& s) {
+    if (!s.sweeping.empty() || !s.ordering.late.empty()) return 0;
+    const uint64_t held = s.port->due_ns();
+    uint64_t until = held ? held : ~uint64_t{0};
+    for (const Qp* qp : s.busy) {
+        const bool waits = qp->state == MLX5_QPC_STATE_RTS && qp->replies.empty() && !qp->failing &&
+                           (qp->rnr_until_ns || (qp->cursor == qp->sent.size() && qp->next == qp->producer));
+        if (!waits && qp->state != MLX5_QPC_STATE_ERR) return 0;
+        const uint64_t due = due_ns(qp);
+        if (due) until = std::min(until, due);
     }
-    s.thread_wake.notify_all();
+    return until;
+}
+
+void nudge(DeviceState& s) {
+    const uint64_t until = s.asleep_until_ns.load();
+    if (until && rest_until(s) < until) wake_thread(s);
+}
+
+void prepare_thread(DeviceState& s) { s.thread_wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+
+void wake_thread(DeviceState& s) {
+    const uint64_t one = 1;
+    if (s.thread_wake >= 0) (void)!write(s.thread_wake, &one, sizeof one);
 }
 
 void stop_thread(DeviceState& s) {

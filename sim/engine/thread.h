@@ -6,14 +6,21 @@
 
 namespace sim {
 
-// One step; 0 also when another thread is in it. `outside`: by a thread of the program.
+// One step; BUSY when another thread is in it. `outside`: by a thread of the program.
+enum : int { BUSY = -1 };
 int step_now(DeviceState& s, bool outside);
 int step_one(DeviceState& s, bool outside);  // the same without a look at what time it is
+// With the device's lock: when something will want the engine though nothing comes from outside; 0: at once.
+uint64_t rest_until(const DeviceState& s);
+// With the device's lock, after whatever may have given the thread something to do later: wakes it when it sleeps for
+// longer than that.
+void nudge(DeviceState& s);
 // Tells the driver what a command brought about.
 void deliver_pending(DeviceState& s);
 
 // Starts it when the mode asks for it and there is a doorbell page; it then sleeps whenever there is none.
 void start_thread(DeviceState& s);
+void prepare_thread(DeviceState& s);  // once, when the device is made
 void wake_thread(DeviceState& s);
 void stop_thread(DeviceState& s);
 

@@ -3,6 +3,8 @@
 
 #include "sim/engine/virtual.h"
 
+#include <algorithm>
+
 #include "sim/engine/requester.h"
 #include "sim/engine/thread.h"
 
@@ -38,7 +40,7 @@ int settle_virtual() {
 int step_virtual() {
     int done = 0;
     uint64_t due = 0;
-    const bool mine = each_device([&](DeviceState& s) { done += step_one(s, true); });
+    const bool mine = each_device([&](DeviceState& s) { done += std::max(step_one(s, true), 0); });
     if (!mine || done) return done;
     each_device([&](DeviceState& s) { sooner(next_due(s), &due); });
     if (!due) return 0;

@@ -31,7 +31,7 @@ void general(uint8_t* cap) {
     GDA_SET(cmd_hca_cap, cap, log_max_ra_res_qp, LOG_MAX_FETCHES);
     GDA_SET(cmd_hca_cap, cap, log_max_cq_sz, LOG_MAX_CQ_ENTRIES);
     GDA_SET(cmd_hca_cap, cap, log_max_cq, LOG_MAX_OBJECTS);
-    GDA_SET(cmd_hca_cap, cap, log_max_mkey, LOG_MAX_OBJECTS);
+    GDA_SET(cmd_hca_cap, cap, log_max_mkey, LOG_MAX_KEYS);
     GDA_SET(cmd_hca_cap, cap, log_max_mrw_sz, 64);
     GDA_SET(cmd_hca_cap, cap, relaxed_ordering_write, 1);
     GDA_SET(cmd_hca_cap, cap, relaxed_ordering_read, 1);

@@ -57,8 +57,7 @@ Answer create_cq(DeviceState& s, const uint8_t* in, uint8_t* out) {
     std::memcpy(cq->context, cqc, sizeof cq->context);
     ++cq->ring.umem->uses;
     if (cq->record.umem) ++cq->record.umem->uses;
-    cq->page->cqs.push_back(cq.get());
-    prepare_arming(s, cq.get());
+    join_page(cq.get());
     s.cqs.put(number, std::move(cq));
     GDA_SET(create_cq_out, out, cqn, number);
     return {};
@@ -134,8 +133,7 @@ Answer destroy_cq(DeviceState& s, const uint8_t* in, uint8_t* out) {
     if (cq->uses) return {Cause::cq_in_use, text("CQ 0x%x: %d uses", number, cq->uses)};
     --cq->ring.umem->uses;
     if (cq->record.umem) --cq->record.umem->uses;
-    auto& list = cq->page->cqs;
-    list.erase(std::remove(list.begin(), list.end(), cq), list.end());
+    leave_page(cq);
     s.cqs.erase(number);
     return {};
 }

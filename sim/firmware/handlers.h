@@ -83,9 +83,11 @@ Answer to_reset(DeviceState& s, const uint8_t* in, uint8_t* out);
 
 // What this model announces and enforces (caps.cc tells programs, the others refuse what is beyond).
 enum Limits : uint32_t {
-    LOG_MAX_OBJECTS = 15,  // of each kind: queue pairs, completion queues, shared receive queues, keys, PDs
+    LOG_MAX_OBJECTS = 15,  // of each kind: queue pairs, completion queues, shared receive queues, PDs
     MAX_OBJECTS = 1u << LOG_MAX_OBJECTS,
-    LOG_MAX_UMEM = 16,
+    LOG_MAX_KEYS = 16,
+    MAX_KEYS = 1u << LOG_MAX_KEYS,
+    LOG_MAX_UMEM = 17,
     LOG_MAX_CQ_ENTRIES = 22,
     LOG_MAX_QUEUE = 15,  // blocks of a send queue, entries of a receive queue: indices have 16 bits
     LOG_MAX_MESSAGE = 30,

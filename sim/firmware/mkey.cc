@@ -98,7 +98,7 @@ Answer create_mkey(DeviceState& s, const uint8_t* in, uint8_t* out) {
     const Answer answer = read_key(s, in, key.get());
     if (answer.cause != Cause::none) return answer;
     const uint32_t index = s.keys.free_index(FIRST_KEY);
-    if (index >= s.keys.LIMIT || s.keys.size() >= MAX_OBJECTS) return {Cause::table_full, "memory keys"};
+    if (index >= s.keys.LIMIT || s.keys.size() >= MAX_KEYS) return {Cause::table_full, "memory keys"};
     const uint32_t variant = static_cast<uint32_t>(GDA_GET(mkc, mkc, mkey_7_0));
     key->key = index * 256 + variant;  // a key is its index and the program's byte
     count_uses(*key, 1);

@@ -115,12 +115,13 @@ Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     std::snprintf(qp->name, sizeof qp->name, "QP 0x%06x", qp->number);
     std::memcpy(qp->context, qpc, sizeof qp->context);
     for (const Qp* other : qp->page->qps) {
-        if (qp->recordless && other->recordless) {
-            s.report.say(
-                text("%s and %s have no doorbell record and share doorbell page %u: rings that follow each other "
-                     "closely can be lost; give each its own page",
-                     other->name, qp->name, page));
-        }
+        if (!qp->recordless) break;
+        if (!other->recordless) continue;
+        s.report.say(
+            text("%s and %s have no doorbell record and share doorbell page %u: rings that follow each other "
+                 "closely can be lost; give each its own page",
+                 other->name, qp->name, page));
+        break;
     }
     ++qp->pd->uses;
     if (qp->send_ring.umem) ++qp->send_ring.umem->uses;
@@ -128,7 +129,7 @@ Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     if (qp->record.umem) ++qp->record.umem->uses;
     if (qp->send_cq) ++qp->send_cq->uses;
     if (qp->receive_cq) ++qp->receive_cq->uses;
-    qp->page->qps.push_back(qp.get());
+    join_page(qp.get());
     GDA_SET(create_qp_out, out, qpn, qp->number);
     s.qps.put(index, std::move(qp));
     return {};
@@ -139,7 +140,7 @@ Answer destroy_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     const uint32_t number = static_cast<uint32_t>(GDA_GET(destroy_qp_in, in, qpn));
     Qp* qp = s.qp(number);
     if (!qp) return {Cause::no_such_qp, text("QP 0x%06x", number)};
-    scan_doorbells(s);  // a ring that was not looked at yet would later name a queue pair that does not exist
+    scan_page(s, qp->page);  // a ring that was not looked at yet would later name a queue pair that does not exist
     forget(s, qp);
     --qp->pd->uses;
     if (qp->send_ring.umem) --qp->send_ring.umem->uses;
@@ -147,8 +148,7 @@ Answer destroy_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     if (qp->record.umem) --qp->record.umem->uses;
     if (qp->send_cq) --qp->send_cq->uses;
     if (qp->receive_cq) --qp->receive_cq->uses;
-    auto& list = qp->page->qps;
-    list.erase(std::remove(list.begin(), list.end(), qp), list.end());
+    leave_page(qp);
     s.qps.erase(number % 65536);
     return {};
 }

@@ -228,7 +228,7 @@ Answer to_error(DeviceState& s, const uint8_t* in, uint8_t* out) {
     Answer answer = find(s, in, -1, &qp);
     if (answer.cause != Cause::none) return answer;
     if (qp->state == MLX5_QPC_STATE_RST) return {Cause::wrong_state, text("%s is in RESET", qp->name)};
-    scan_doorbells(s);
+    scan_page(s, qp->page);
     read_send_record(s, qp);
     enter_error(s, qp);
     return {};
@@ -239,14 +239,14 @@ Answer to_reset(DeviceState& s, const uint8_t* in, uint8_t* out) {
     Qp* qp;
     Answer answer = find(s, in, -1, &qp);
     if (answer.cause != Cause::none) return answer;
-    scan_doorbells(s);  // what was rung before belongs to this life of the queue pair, not to its next
+    scan_page(s, qp->page);  // what was rung before belongs to this life of the queue pair, not to its next
     forget(s, qp);
     // As created: what names its memory, its queues and its page stays; all that a connection and traffic made goes.
     Qp fresh;
     fresh.number = qp->number;
     std::memcpy(fresh.name, qp->name, sizeof fresh.name);
     std::memcpy(fresh.context, qp->context, sizeof fresh.context);
-    fresh.pd = qp->pd, fresh.page = qp->page;
+    fresh.pd = qp->pd, fresh.page = qp->page, fresh.place_on_page = qp->place_on_page;
     fresh.send_cq = qp->send_cq, fresh.receive_cq = qp->receive_cq, fresh.srq = qp->srq;
     fresh.transport = qp->transport, fresh.q_key = qp->q_key;
     fresh.user_index = qp->user_index;

@@ -25,6 +25,7 @@ void bury(int fd, const std::string& name, bool of_any_user) {
         old->close();
         Inbox::unmap(old);
     }
+    unlink((name + ".wake").c_str());  // first: once the name is gone, it may be another owner's
     unlink(name.c_str());
 }
 
@@ -47,6 +48,7 @@ Directory::~Directory() {
     if (!inbox_) return;
     inbox_->close();
     Inbox::unmap(inbox_);
+    pipe_.close();
     unlink(file(slot_).c_str());
     ::close(lock_);
 }
@@ -121,6 +123,7 @@ bool Directory::take(uint32_t slot) {
             inbox_ = error ? nullptr : Inbox::map(fd);
             if (inbox_) {
                 lock_ = fd;
+                pipe_.make(pipe_path(slot), shared_);
                 return true;
             }
             problem_ = "cannot lay out " + name + ": " + std::strerror(error ? error : ENOMEM);
@@ -164,6 +167,7 @@ bool Directory::alive(uint32_t slot) const {
 void Directory::disown() {
     if (lock_ >= 0) ::close(lock_);  // the lock belongs to the open file, which the parent still has
     lock_ = -1;
+    pipe_.disown();
     inbox_ = nullptr;  // stays mapped: this process never looks at it again
 }
 

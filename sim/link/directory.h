@@ -10,6 +10,7 @@
 #include <string>
 
 #include "sim/link/inbox.h"
+#include "sim/link/wake.h"
 
 namespace sim {
 
@@ -26,6 +27,10 @@ class Directory {
     Inbox* inbox() const { return inbox_; }
     const std::string& problem() const { return problem_; }
     const std::string& path() const { return path_; }
+
+    // By which others wake this NIC, and it them.
+    WakePipe& pipe() { return pipe_; }
+    std::string pipe_path(uint32_t slot) const { return file(slot) + ".wake"; }
 
     // Maps the inbox of another NIC. Null: there is none, or it is being made.
     Inbox* open_peer(uint32_t slot) const;
@@ -51,6 +56,7 @@ class Directory {
     uint32_t slot_ = 0;
     int lock_ = -1;
     Inbox* inbox_ = nullptr;
+    WakePipe pipe_;
 };
 
 }  // namespace sim

@@ -158,6 +158,23 @@ bool guarded_replace(void* destination, size_t bytes, uint64_t* expected, uint64
         nullptr);
 }
 
+size_t guarded_first_change(WatchedWord* words, size_t count) {
+    volatile size_t at = 0;  // also where a fault was
+    volatile size_t* place = &at;
+    guarded(
+        [=] {
+            size_t i = 0;
+            for (; i < count && words[i].at; *place = ++i) {
+                const uint32_t now = __atomic_load_n(words[i].at, __ATOMIC_RELAXED);
+                if (now == words[i].seen) continue;
+                words[i].seen = now;
+                break;
+            }
+        },
+        nullptr);
+    return at;
+}
+
 bool guarded_exchange32(void* destination, uint32_t expected, uint32_t value) {
     uint32_t* to = static_cast<uint32_t*>(destination);
     bool done = false;

@@ -39,6 +39,14 @@ bool guarded_publish(void* destination, const void* source, size_t bytes);
 bool guarded_load(const void* source, size_t bytes, uint64_t* value);
 bool guarded_replace(void* destination, size_t bytes, uint64_t* expected, uint64_t value, bool* replaced);
 
+// The first of `count` words that is not what it was, and stores there what it is now; `count` when there is none. One
+// that cannot be reached counts as changed, and so does one without an address.
+struct WatchedWord {
+    const uint32_t* at;
+    uint32_t seen;
+};
+size_t guarded_first_change(WatchedWord* words, size_t count);
+
 // Replaces a word if it is still `expected`; answers false also when it was not.
 bool guarded_exchange32(void* destination, uint32_t expected, uint32_t value);
 

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -17,7 +18,15 @@
 namespace sim {
 
 namespace {
-const uint64_t MAGIC = 0x6764612d696e6233;  // "gda-inb3": changes with the layout
+const uint64_t MAGIC = 0x6764612d696e6235;  // "gda-inb5": changes with the layout
+const uint64_t LOOKS_AGAIN_NS = 30000;      // a program that polls looks again within this time
+
+uint64_t now_ns() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
 size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 }  // namespace
 
@@ -59,6 +68,8 @@ int Inbox::format(int fd) {
     inbox->tail_.store(0);
     inbox->head_.store(0);
     inbox->closed_.store(0);
+    inbox->asleep_.store(0);
+    inbox->looked_ns_.store(0);
     __atomic_store_n(&inbox->magic_, MAGIC, __ATOMIC_RELEASE);
     munmap(p, HEADER_BYTES);
     return 0;
@@ -129,6 +140,17 @@ bool Inbox::put(const Packet& packet) {
     }
     pthread_mutex_unlock(&lock_);
     return sent;
+}
+
+bool Inbox::must_wake() {
+    // Of a reader that says it sleeps and then looks for packets, and a sender that announces one and then looks
+    // whether the reader sleeps, one sees the other.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const uint32_t how = asleep_.load(std::memory_order_relaxed);
+    if (how == static_cast<uint32_t>(Asleep::no)) return false;
+    const uint64_t last_ns = looked_ns_.load(std::memory_order_relaxed);
+    if (how == static_cast<uint32_t>(Asleep::lightly) && now_ns() - last_ns < LOOKS_AGAIN_NS) return false;
+    return asleep_.exchange(static_cast<uint32_t>(Asleep::no)) != static_cast<uint32_t>(Asleep::no);
 }
 
 int Inbox::take(const Link::Receive& receive, int budget) {

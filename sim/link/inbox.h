@@ -33,6 +33,13 @@ class Inbox {
     void close() { closed_.store(1, std::memory_order_release); }
     bool closed() const { return closed_.load(std::memory_order_acquire) != 0; }
 
+    // Whether the reader sleeps, and how a sender shall wake it (wake.h): not at all, unless a thread of the reader's
+    // program has looked into the inbox just now (a nap between its polls), or in any case.
+    enum class Asleep : uint32_t { no, lightly, deeply };
+    void set_asleep(Asleep how) { asleep_.store(static_cast<uint32_t>(how), std::memory_order_seq_cst); }
+    void looked(uint64_t now_ns) { looked_ns_.store(now_ns, std::memory_order_relaxed); }
+    // The sender's side, after put(): true for one of them, who shall wake the reader.
+    bool must_wake();
     // The addresses of the NIC whose inbox it is.
     SharedGids& gids() { return gids_; }
 
@@ -45,7 +52,9 @@ class Inbox {
     uint64_t magic_;
     std::atomic<uint32_t> closed_;
     SharedGids gids_;
-    pthread_mutex_t lock_;                    // among senders
+    pthread_mutex_t lock_;  // among senders
+    alignas(64) std::atomic<uint32_t> asleep_;
+    std::atomic<uint64_t> looked_ns_;         // by the system's monotonic clock
     alignas(64) std::atomic<uint64_t> tail_;  // bytes ever appended; written by senders
     alignas(64) std::atomic<uint64_t> head_;  // bytes ever taken; written by the reader
 };

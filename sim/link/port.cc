@@ -146,6 +146,13 @@ bool Port::peer_lives(const uint8_t gid[16]) { return own(gid) || shm_->alive(gi
 
 bool Port::behind(const uint8_t gid[16]) { return shm_->behind(gid); }
 
+bool Port::fall_asleep(Inbox::Asleep how) {
+    shm_->fall_asleep(how);
+    return !shm_->directory().inbox() || shm_->descriptor() >= 0;
+}
+
+void Port::wake_up() { shm_->wake_up(); }
+
 std::vector<int> Port::descriptors() const {
     if (udp_) return udp_->descriptors();
     if (ethernet_) return {ethernet_->descriptor()};

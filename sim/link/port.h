@@ -77,6 +77,14 @@ class Port {
     bool peer_lives(const uint8_t gid[16]);
     bool behind(const uint8_t gid[16]);
 
+    // For an engine that wants to sleep: readable when a sender has woken it. False: packets could come unnoticed.
+    // After it look once more. A light sleep is one between the looks of a program that polls; looked() says that it
+    // did.
+    bool fall_asleep(Inbox::Asleep how);
+    void wake_up();
+    int wake_descriptor() { return shm_->descriptor(); }
+    void looked(uint64_t now_ns) { shm_->looked(now_ns); }
+
     // In a forked child: forgets the slot without giving it up, since the parent still has it.
     void disown();
 

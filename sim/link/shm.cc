@@ -18,6 +18,7 @@ Inbox* Shm::peer(uint32_t slot) {
     if (inbox && inbox->closed()) {
         Inbox::unmap(inbox);
         inbox = nullptr;
+        calls_[slot].forget();
     }
     if (!inbox) inbox = directory_.open_peer(slot);
     return inbox;
@@ -64,7 +65,26 @@ bool Shm::send(const Packet& packet) {
     uint32_t slot;
     if (!find(packet.destination, &slot)) return true;
     Inbox* inbox = peer(slot);
-    return inbox ? inbox->put(packet) : true;
+    if (!inbox) return true;
+    const bool sent = inbox->put(packet);
+    if (inbox->must_wake()) calls_[slot].wake(directory_.pipe_path(slot));  // also when it is full
+    return sent;
+}
+
+void Shm::fall_asleep(Inbox::Asleep how) {
+    if (directory_.inbox()) directory_.inbox()->set_asleep(how);
+}
+
+void Shm::wake_up() {
+    fall_asleep(Inbox::Asleep::no);
+    directory_.pipe().drain();
+}
+
+void Shm::looked(uint64_t now_ns) {
+    const uint64_t often_enough_ns = 5000;  // others read the word: it is not written at each look
+    if (!directory_.inbox() || now_ns - looked_ns_ < often_enough_ns) return;
+    looked_ns_ = now_ns;
+    directory_.inbox()->looked(now_ns);
 }
 
 int Shm::poll(const Receive& receive, int budget) {

@@ -32,6 +32,14 @@ class Shm final : public Link {
     // This NIC's own table has changed: others shall find it.
     void publish(int index, const Gid& gid);
 
+    // For an engine that wants to sleep: readable when a sender has woken it; -1: no sender can. After fall_asleep()
+    // look once more; between two polls by threads of the program a light sleep is enough.
+    int descriptor() { return directory_.pipe().descriptor(); }
+    void fall_asleep(Inbox::Asleep how);
+    void wake_up();
+    // A thread of the program has looked.
+    void looked(uint64_t now_ns);
+
     Directory& directory() { return directory_; }
     void disown() { directory_.disown(); }
 
@@ -41,6 +49,8 @@ class Shm final : public Link {
 
     Directory directory_;
     Inbox* peers_[MAX_SLOTS] = {};
+    WakeCall calls_[MAX_SLOTS];
+    uint64_t looked_ns_ = 0;
     std::map<std::array<uint8_t, 16>, uint32_t> found_;   // addresses that no slot makes, where they were seen last
     std::map<std::array<uint8_t, 16>, uint64_t> missed_;  // and those that nobody had, by the directory's age then
 };

@@ -89,6 +89,8 @@ const Replacement replacements[] = {
     {"__read_chk", SIM_ADDRESS(read_chk)},
     {"write", SIM_ADDRESS(hook::write)},
     {"close", SIM_ADDRESS(hook::close)},
+    {"mmap", SIM_ADDRESS(hook::mmap)},
+    {"mmap64", SIM_ADDRESS(hook::mmap)},
     {"socket", SIM_ADDRESS(hook::socket)},
 };
 

@@ -9,6 +9,7 @@
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include "sim/uverbs/poll.h"
 #include "sim/uverbs/real.h"
 #include "sim/uverbs/sysfs.h"
+#include "sim/uverbs/uar.h"
 
 namespace sim::uverbs::hook {
 
@@ -252,6 +254,15 @@ ssize_t write(int fd, const void* data, size_t bytes) {
 }
 
 int close(int fd) { return files::maybe(fd) ? files::close(fd) : real::close(fd); }
+
+// Doorbell pages are mapped by an ordinary mmap() of the device file; the engine wants to know where, so that a store
+// there can wake it.
+void* mmap(void* address, size_t bytes, int rights, int flags, int fd, off_t offset) {
+    void* mapped = real::mmap(address, bytes, rights, flags, fd, offset);
+    if (mapped != MAP_FAILED && (rights & PROT_WRITE) && files::maybe(fd) && files::context(fd))
+        uar::mapped(offset, bytes, mapped);
+    return mapped;
+}
 
 // libibverbs asks the kernel for its devices by netlink first. A kernel with InfiniBand answers with an empty list,
 // and then nobody looks into sysfs; so the question itself must fail.

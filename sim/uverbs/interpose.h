@@ -36,6 +36,7 @@ SIM_EXPORT int ioctl(int fd, unsigned long request, void* argument);
 SIM_EXPORT ssize_t read(int fd, void* data, size_t bytes);
 SIM_EXPORT ssize_t write(int fd, const void* data, size_t bytes);
 SIM_EXPORT int close(int fd);
+SIM_EXPORT void* mmap(void* address, size_t bytes, int rights, int flags, int fd, off_t offset);
 SIM_EXPORT int socket(int domain, int type, int protocol);
 
 }  // namespace sim::uverbs::hook

@@ -118,4 +118,10 @@ SIM_PRELOAD ssize_t __read_chk(int fd, void* data, size_t bytes, size_t) {
 }
 SIM_PRELOAD ssize_t write(int fd, const void* data, size_t bytes) { return sim::uverbs::hook::write(fd, data, bytes); }
 SIM_PRELOAD int close(int fd) { return sim::uverbs::hook::close(fd); }
+SIM_PRELOAD void* mmap(void* address, size_t bytes, int rights, int flags, int fd, off_t offset) {
+    return sim::uverbs::hook::mmap(address, bytes, rights, flags, fd, offset);
+}
+SIM_PRELOAD void* mmap64(void* address, size_t bytes, int rights, int flags, int fd, off_t offset) {
+    return sim::uverbs::hook::mmap(address, bytes, rights, flags, fd, offset);
+}
 SIM_PRELOAD int socket(int domain, int type, int protocol) { return sim::uverbs::hook::socket(domain, type, protocol); }

@@ -68,4 +68,9 @@ SIM_REAL_FIXED(write, -1, ssize_t, (int fd, const void* data, size_t bytes), (fd
 SIM_REAL_FIXED(close, -1, int, (int fd), (fd))
 SIM_REAL_FIXED(socket, -1, int, (int domain, int type, int protocol), (domain, type, protocol))
 
+// The system call itself: an allocator that maps its memory by this name may call it before anything can be looked up.
+void* mmap(void* address, size_t bytes, int rights, int flags, int fd, off_t offset) {
+    return reinterpret_cast<void*>(syscall(SYS_mmap, address, bytes, rights, flags, fd, offset));
+}
+
 }  // namespace sim::uverbs::real

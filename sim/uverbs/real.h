@@ -33,6 +33,7 @@ int ioctl(int fd, unsigned long request, void* argument);
 ssize_t read(int fd, void* data, size_t bytes);
 ssize_t write(int fd, const void* data, size_t bytes);
 int close(int fd);
+void* mmap(void* address, size_t bytes, int rights, int flags, int fd, off_t offset);
 int socket(int domain, int type, int protocol);
 
 }  // namespace sim::uverbs::real

@@ -108,4 +108,13 @@ int destroy(Context& context, Request& request) {
     return uar ? context.objects.destroy(uar) : ENOENT;
 }
 
+void mapped(off_t offset, size_t bytes, void* address) {
+    Nic nic(Nic::Make::no);
+    const size_t page_bytes = gda::prm::UAR_PAGE_BYTES;
+    for (size_t at = 0; nic && at < bytes; at += page_bytes, offset += static_cast<off_t>(page_bytes)) {
+        if (offset < offset_of(0) || offset >= file_bytes) continue;
+        nic->map_uar(static_cast<uint32_t>((offset >> 12) - first_page), static_cast<uint8_t*>(address) + at);
+    }
+}
+
 }  // namespace sim::uverbs::uar

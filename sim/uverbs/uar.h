@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "sim/uverbs/objects.h"
@@ -24,6 +25,9 @@ constexpr off_t file_bytes = (first_page + max_pages) << 12;
 // UAR object methods: 0 or errno.
 int allocate(Context& context, Request& request);
 int destroy(Context& context, Request& request);
+// The program has mapped `bytes` of the device file from `offset` on at `address`: the engine is told of the doorbell
+// pages among them.
+void mapped(off_t offset, size_t bytes, void* address);
 
 }  // namespace uar
 }  // namespace sim::uverbs

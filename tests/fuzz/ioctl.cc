@@ -234,7 +234,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
     }();
     memory.clear();
     Input input(data, bytes);
-    const int fd = Context::open(O_CLOEXEC);
+    const int fd = Context::open(0, O_CLOEXEC);
     must(fd >= 0, "the device opens");
     {
         const std::shared_ptr<Context> context = files::context(fd);

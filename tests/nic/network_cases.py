@@ -178,6 +178,34 @@ def test_path_mtu_of_a_smaller_link(cards, software):
         assert software.counter("commands") == before and one.state == "RST"
 
 
+def test_packets_longer_than_the_link_are_lost_without_a_word(cards, software):
+    """Both sides agreed on 4096; 1500 bytes of IPv4 hold 1440 of a write: IP 20, UDP 8, BTH 12, RETH 16, ICRC 4."""
+    a, b = cards
+    for indices, most in (((3, 5), 1440), ((1, 1), 1420)):  # IPv6 has 40 bytes
+        lose_one_byte_too_many(a, b, software, indices, most)
+
+
+def lose_one_byte_too_many(a, b, software, indices, most):
+    for nic in (0, 1):
+        software.set_mtu(9000, nic=nic)
+    with a.queue_pair(deadline_ms=20000, gid_index=indices[0]) as one, b.queue_pair(gid_index=indices[1]) as other:
+        connect(one, other)
+        for nic in (0, 1):
+            software.set_mtu(1500, nic=nic)
+        software.set_virtual_time(True)
+        try:
+            assert put(one, a, b, most)
+            lost, start_ns = software.counter("packets_over_link_mtu"), software.now_ns()
+            with pytest.raises(CompletionError) as caught:
+                put(one, a, b, most + 1)
+            took_ns = software.now_ns() - start_ns
+        finally:
+            software.set_virtual_time(False)
+        assert (caught.value.syndrome, caught.value.vendor_syndrome, one.state) == (0x15, 0x81, "ERR")
+        assert software.counter("packets_over_link_mtu") - lost == 8
+        assert took_ns // 1_000_000 == 536  # 8 * 4.096 us * 2^14 = 0.537 s
+
+
 def test_the_smaller_of_two_links_wins(cards, software):
     a, b = cards
     software.set_mtu(1500, nic=1)

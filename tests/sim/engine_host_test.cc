@@ -237,12 +237,16 @@ void two_nics_of_one_process() {
     CHECK_EQ(opcode_of(e), MLX5_CQE_REQ);
 }
 
+// How many inboxes there are; each has its wake pipe beside it.
 size_t files_of_nics() {
-    size_t n = 0;
+    size_t inboxes = 0, pipes = 0;
     DIR* d = opendir(getenv("GDA_SIM_DIRECTORY"));
-    while (const dirent* e = readdir(d)) n += std::strncmp(e->d_name, "nic-", 4) == 0;
+    while (const dirent* e = readdir(d)) {
+        if (std::strncmp(e->d_name, "nic-", 4) == 0) ++(std::strstr(e->d_name, ".wake") ? pipes : inboxes);
+    }
     closedir(d);
-    return n;
+    CHECK_EQ(pipes, inboxes);
+    return inboxes;
 }
 
 void killed_peer() {

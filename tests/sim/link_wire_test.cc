@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packets as bytes: out and in again, every reason to refuse, and bytes of no meaning. `frames` prints frames for
-// outside witnesses (test_link.py).
+// outside witnesses, `again` reads frames of others and makes them anew (test_link_witness.py).
 
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <iostream>
 #include <memory>
 
 #include "sim/link/icrc.h"
@@ -300,10 +301,32 @@ int print_frames() {
     return 0;
 }
 
+// Lines of hexadecimal digits in, decoded, encoded with the same MAC addresses, out; or why one was refused.
+int frames_again() {
+    for (std::string line; std::getline(std::cin, line);) {
+        std::vector<uint8_t> frame(line.size() / 2);
+        for (size_t i = 0; i < frame.size(); ++i) {
+            frame[i] = static_cast<uint8_t>(std::strtoul(line.substr(2 * i, 2).c_str(), nullptr, 16));
+        }
+        Decoded decoded;
+        const Refusal refusal = decode_frame(frame.data(), frame.size(), &decoded);
+        if (refusal != Refusal::none) {
+            std::printf("refused: %s\n", name_of(refusal));
+            continue;
+        }
+        std::vector<uint8_t> again(frame_bytes(decoded.packet));
+        CHECK(encode_frame(decoded.packet, frame.data(), frame.data() + 6, again.data()));
+        for (uint8_t byte : again) std::printf("%02x", byte);
+        std::printf("\n");
+    }
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     if (argc == 2 && std::string(argv[1]) == "frames") return print_frames();
+    if (argc == 2 && std::string(argv[1]) == "again") return frames_again();
     return run(
         {
             {"out_and_in_again", out_and_in_again},

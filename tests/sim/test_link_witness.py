@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from test_link import Build, build, environment, run  # noqa: F401
 
+KERNEL_FRAMES = Path(__file__).parents[1] / "conformance/rxe/kernel_frames.txt"
 DEBIAN_PYTHON = "/usr/bin/python3"
 SCAPY = """
 import sys
@@ -76,6 +77,27 @@ def test_icrc_by_scapy(frames: list[bytes]) -> None:
     )
     assert again.returncode == 0, again.stderr
     assert again.stdout.split() == ours
+
+
+def test_frames_of_the_kernel_are_read_and_made_again(build: Build) -> None:  # noqa: F811
+    """Bit for bit, but for the identification of the IP packet, which the software NIC leaves 0, and its checksums."""
+    lines = [line for line in KERNEL_FRAMES.read_text().splitlines() if not line.startswith("#")]
+    theirs = [bytes.fromhex(line.split()[-1]) for line in lines]
+    assert len(theirs) > 100
+    expected = []
+    for frame in theirs:
+        assert frame[-4:] == icrc(frame), "the judge's own ICRC"
+        changed = bytearray(frame)
+        changed[18:20] = changed[24:26] = b"\0\0"
+        total = sum(struct.unpack(">10H", changed[14:34]))
+        total = (total & 0xFFFF) + (total >> 16)
+        changed[24:26] = (~((total & 0xFFFF) + (total >> 16)) & 0xFFFF).to_bytes(2, "big")
+        changed[-4:] = icrc(bytes(changed))
+        expected.append(changed.hex())
+    program = str(build("link_wire_test", "plain"))
+    again = run([program, "again"], input="".join(f"{frame.hex()}\n" for frame in theirs))
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert again.stdout.split("\n")[:-1] == expected
 
 
 def dissected(pcap: Path, *fields: str) -> list[list[str]]:

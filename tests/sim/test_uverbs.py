@@ -262,6 +262,25 @@ def test_post_bench_prints_its_figures(run: Run, compiled: Callable[[str], Path]
     assert all(value > 0 for value in figures.values())
 
 
+def test_idle_engine_sleeps_and_wakes(run: Run, compiled: Callable[[str], Path]) -> None:
+    """CPU time of the sleeping thread; how fast it wakes depends on what else the machine does."""
+    done = run(compiled("idle_bench.c"), 1, 100)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert set(figures) == {"idle_percent", "doorbell_noticed_us", "store_waits_us", "passive_target_us"}
+    assert figures["idle_percent"] < 2
+
+
+def test_many_objects(run: Run, compiled: Callable[[str], Path]) -> None:
+    """A smaller run than the documents show: memory per object, and none for traffic."""
+    done = run(compiled("scale_bench.c"), 256, 4096, 100000)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert set(figures["messages_per_second"]) == {"1", "64", "256"}
+    assert figures["growth_bytes"] < 1 << 20
+    assert figures["bytes_per_region"] < 1024
+
+
 def test_nothing_is_left_in_shared_memory(run: Run) -> None:
     before = set(Path("/dev/shm").glob("gda-sysfs-*"))
     assert run(need("ibv_devinfo")).returncode == 0

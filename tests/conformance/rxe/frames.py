@@ -99,9 +99,7 @@ def record(directory: Path) -> str:
 
 def _everything(near: Remote, far: Remote) -> None:
     for service in ("RC", "UC", "UD"):
-        ends = [remote.make(service, service=service) for remote in (near, far)]
-        for remote, other, address in ((near, ends[1], ADDRESSES[1]), (far, ends[0], ADDRESSES[0])):
-            remote.connect(service, address=address, qpn=other["qpn"], rq_psn=0xFFFFF0, sq_psn=0xFFFFF0, mtu=MTU)
+        ends = _pair(near, far, service, service)
         verbs = {
             "RC": "SEND SEND_WITH_IMM RDMA_WRITE RDMA_WRITE_WITH_IMM RDMA_READ",
             "UC": "SEND SEND_WITH_IMM RDMA_WRITE RDMA_WRITE_WITH_IMM",
@@ -125,7 +123,19 @@ def _everything(near: Remote, far: Remote) -> None:
     assert near.wait("RC", count=1, seconds=30)[0]["status"] == 0
     near.post("RC", opcode="RDMA_WRITE", size=1, va=va, rkey=rkey ^ 0xFF00)
     assert near.wait("RC", count=1, seconds=30)[0]["status"] != 0
-    far.receive("UD", size=4096)
+    for size in (1, 2, 3, 4, 257, 258, 259, 260):  # each ends its queue pair: the kernel invalidates no such key
+        name = f"invalidates-{size}"
+        _pair(near, far, name, "RC")
+        far.receive(name, size=4096)
+        near.post(name, opcode="SEND_WITH_INV", size=size, imm=rkey)
+        assert near.wait(name, count=1, seconds=30)
+
+
+def _pair(near: Remote, far: Remote, name: str, service: str) -> list[dict[str, int]]:
+    ends = [remote.make(name, service=service) for remote in (near, far)]
+    for remote, other, address in ((near, ends[1], ADDRESSES[1]), (far, ends[0], ADDRESSES[0])):
+        remote.connect(name, address=address, qpn=other["qpn"], rq_psn=0xFFFFF0, sq_psn=0xFFFFF0, mtu=MTU)
+    return ends
 
 
 def ends_of(remote: Remote) -> tuple[int, int]:

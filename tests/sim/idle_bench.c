@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an idle engine costs and how fast it wakes, through ordinary verbs: the CPU time of its thread while nothing
+// happens, the time until a doorbell is noticed that nobody helps by polling, and the answer of another process that
+// has slept. Prints one JSON object; run by test_uverbs.py and by whoever fills docs/figures.md:
+//   python -m gda sim run -- ./idle_bench [ROUNDS [IDLE_MS]]
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "verbs_rig.h"
+
+enum { QUEUE_PAIRS = 8, BYTES = 4096 };
+
+// CPU time of the engine's thread, by its name; of this process so far.
+static double engine_cpu_us(void) {
+    DIR* tasks = opendir("/proc/self/task");
+    MUST(tasks);
+    double total = -1;
+    for (struct dirent* entry; (entry = readdir(tasks));) {
+        char path[300], name[32] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
+        FILE* file = fopen(path, "r");
+        if (!file) continue;
+        const int known = fscanf(file, "%31s", name) == 1 && !strcmp(name, "gda-sim");
+        fclose(file);
+        if (!known) continue;
+        snprintf(path, sizeof path, "/proc/self/task/%s/schedstat", entry->d_name);
+        MUST(file = fopen(path, "r"));
+        unsigned long long ns = 0;
+        MUST(fscanf(file, "%llu", &ns) == 1);
+        fclose(file);
+        total = ns / 1e3;
+    }
+    closedir(tasks);
+    MUST(total >= 0);
+    return total;
+}
+
+static void wait_for(volatile char* at, char value) {
+    const double limit = now_us() + 10e6;
+    while (*at != value) MUST(now_us() < limit);
+}
+
+// The other process: says who it is, and sleeps; its engine alone answers.
+static void be_target(int fd) {
+    struct rig r;
+    open_rig(&r, 64);
+    char* memory = aligned_alloc(4096, BYTES);
+    memset(memory, 0, BYTES);
+    struct ibv_mr* mr = ibv_reg_mr(r.pd, memory, BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    struct ibv_qp* qp = make_qp(&r, 16);
+    struct address own = {.at = (uintptr_t)memory, .qpn = qp->qp_num, .rkey = mr->rkey}, peer;
+    MUST(!ibv_query_gid(r.context, 1, 1, &own.gid));
+    MUST(read(fd, &peer, sizeof peer) == sizeof peer);
+    connect_to(qp, peer.qpn, &peer.gid);
+    MUST(write(fd, &own, sizeof own) == sizeof own);
+    char byte;
+    (void)!read(fd, &byte, 1);
+    _exit(0);
+}
+
+int main(int count, char** arguments) {
+    const int rounds = count > 1 ? atoi(arguments[1]) : 5, idle_ms = count > 2 ? atoi(arguments[2]) : 1500;
+    int pair[2];
+    MUST(!socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    const pid_t child = fork();
+    if (child == 0) {
+        close(pair[0]);
+        be_target(pair[1]);
+    }
+    close(pair[1]);
+
+    struct rig r;
+    open_rig(&r, 256);
+    char* memory = aligned_alloc(4096, 2 * BYTES);
+    memset(memory, 0, 2 * BYTES);
+    volatile char* target = memory + BYTES;
+    struct ibv_mr* mr = ibv_reg_mr(r.pd, memory, 2 * BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    MUST(mr);
+    union ibv_gid gid;
+    MUST(!ibv_query_gid(r.context, 1, 1, &gid));
+    struct ibv_qp* qps[QUEUE_PAIRS];
+    for (int i = 0; i < QUEUE_PAIRS; ++i) qps[i] = make_qp(&r, 16);
+    for (int i = 0; i < QUEUE_PAIRS; ++i) connect_to(qps[i], qps[i ^ 1]->qp_num, &gid);
+    struct ibv_qp* away = make_qp(&r, 16);
+    struct address own = {.gid = gid, .qpn = away->qp_num}, peer;
+    MUST(write(pair[0], &own, sizeof own) == sizeof own);
+    MUST(read(pair[0], &peer, sizeof peer) == sizeof peer);
+    connect_to(away, peer.qpn, &peer.gid);
+
+    // Not the slope right after the work, but the state in between.
+    rest_ms(100);
+    const double cpu = engine_cpu_us(), from = now_us();
+    rest_ms(2000);
+    const double idle_percent = (engine_cpu_us() - cpu) / (now_us() - from) * 100;
+
+    double noticed = 0, stored = 0, answered = 0;
+    for (int i = 0; i < rounds; ++i) {
+        rest_ms(idle_ms);
+        memory[0] = (char)(i + 1);
+        const double start = now_us();
+        post_write(qps[0], mr, 1, (uintptr_t)target, mr->rkey);
+        const double posted = now_us();
+        wait_for(target, (char)(i + 1));  // nobody steps: the thread alone does it
+        const double seen = now_us();
+        take_completions(r.cq, 1);
+        if (seen - start > noticed) noticed = seen - start;
+        if (posted - start > stored) stored = posted - start;
+    }
+    for (int i = 0; i < rounds; ++i) {
+        rest_ms(idle_ms);
+        post_write(qps[0], mr, 1, (uintptr_t)target, mr->rkey);  // so that only the other one has slept
+        take_completions(r.cq, 1);
+        const double start = now_us();
+        post_write(away, mr, 1, peer.at, peer.rkey);
+        take_completions(r.cq, 1);
+        if (now_us() - start > answered) answered = now_us() - start;
+    }
+    printf(
+        "{\"idle_percent\": %.3f, \"doorbell_noticed_us\": %.1f, \"store_waits_us\": %.1f, "
+        "\"passive_target_us\": %.1f}\n",
+        idle_percent, noticed, stored, answered);
+    close(pair[0]);
+    waitpid(child, NULL, 0);
+    for (int i = 0; i < QUEUE_PAIRS; ++i) MUST(!ibv_destroy_qp(qps[i]));
+    MUST(!ibv_destroy_qp(away));
+    MUST(!ibv_dereg_mr(mr));
+    close_rig(&r);
+    return 0;
+}
