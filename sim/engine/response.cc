@@ -59,9 +59,12 @@ bool place_response(DeviceState& s, Qp* qp, Message* m, const Packet& packet, bo
         return false;
     }
     uint64_t offset = uint64_t{m->arrived} * qp->mtu;
-    if (atomic) {  // in the byte order of the host, unlike the operands
+    if (atomic) {
         const uint8_t* at = packet.header + GDA_BYTES_OF(bth) + GDA_BYTES_OF(aeth);
         uint64_t value = GDA_GET(atomicacketh, at, original);
+        // Eight bytes come in the byte order of the host (atomic_req_8B_endianness_mode 1); the mode speaks of no other
+        // size, and four bytes are big-endian like the operands: NVSHMEM swaps them.
+        if (wqe.atomic.bytes == 4) value = gda::swap32(static_cast<uint32_t>(value));
         return scatter(s, qp, wqe, m, 0,
                        {reinterpret_cast<uint8_t*>(&value), wqe.atomic.bytes, nullptr, nullptr, false}, packet);
     }

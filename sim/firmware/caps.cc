@@ -78,10 +78,11 @@ void roce(uint8_t* cap) {
     GDA_SET(roce_cap, cap, roce_address_table_size, GID_COUNT);
 }
 
-// Results come in the byte order of the host. Requests of DC have no queue pairs here yet, but the sizes are the
-// card's.
+// Results of eight bytes come in the byte order of the host: the mode that the kernel's driver sets. Requests of DC
+// have no queue pairs here yet, but the sizes are the card's.
 void atomics(uint8_t* cap) {
-    GDA_SET(atomic_caps, cap, atomic_req_8B_endianness_mode, 0);
+    GDA_SET(atomic_caps, cap, atomic_req_8B_endianness_mode, 1);
+    GDA_SET(atomic_caps, cap, supported_atomic_req_8B_endianness_mode_1, 1);
     GDA_SET(atomic_caps, cap, atomic_operations,
             MLX5_ATOMIC_OPS_CMP_SWAP | MLX5_ATOMIC_OPS_FETCH_ADD | MLX5_ATOMIC_OPS_EXTENDED_CMP_SWAP |
                 MLX5_ATOMIC_OPS_EXTENDED_FETCH_ADD);

@@ -207,6 +207,13 @@ bool adopt(int fd, const struct ::stat& status) {
     return found != nullptr;
 }
 
+bool is_device(dev_t device, ino_t inode) {
+    std::lock_guard<std::mutex> guard(table().mutex);
+    for (const auto& [fd, entry] : table().entries)
+        if (entry.context && entry.device == device && entry.inode == inode) return true;
+    return false;
+}
+
 void lock() { table().mutex.lock(); }
 void unlock() { table().mutex.unlock(); }
 

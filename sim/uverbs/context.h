@@ -62,6 +62,8 @@ std::shared_ptr<Channel> channel(int fd);
 // fstat() of an unknown descriptor answered `status`: when it is a duplicate (dup, fcntl) of a device file of ours, it
 // is entered. That is how a program imports a device: ibv_import_device looks at the descriptor first.
 bool adopt(int fd, const struct ::stat& status);
+// Whether that is a device file of ours, as stat() and /proc/self/maps name files.
+bool is_device(dev_t device, ino_t inode);
 // True for descriptors of ours, also those that the child of a fork inherited and cannot use.
 bool inherited(int fd);
 

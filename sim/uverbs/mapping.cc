@@ -9,8 +9,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/sysmacros.h>
 
+#include "sim/uverbs/context.h"
 #include "sim/uverbs/real.h"
+#include "sim/uverbs/uar.h"
 
 namespace sim::uverbs {
 namespace {
@@ -77,6 +80,25 @@ bool mapped(uint64_t address, uint64_t bytes, bool writable) {
 }
 
 }  // namespace
+
+bool is_doorbell_page(uint64_t address, uint64_t bytes) {
+    FILE* maps = real::fopen("/proc/self/maps", "re");
+    if (!maps) return false;
+    bool found = false;
+    char line[512];
+    uint64_t first, last, offset, inode;
+    unsigned device_major, device_minor;
+    while (!found && fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64 " %x:%x %" SCNu64, &first, &last, &offset,
+                   &device_major, &device_minor, &inode) != 6)
+            continue;
+        found = first <= address && address < last && bytes <= last - address &&
+                offset >= static_cast<uint64_t>(uar::first_page) << 12 &&
+                files::is_device(makedev(device_major, device_minor), inode);
+    }
+    fclose(maps);
+    return found;
+}
 
 int check_mapped(uint64_t address, uint64_t bytes, bool writable) {
     return mapped(address, bytes, writable) || belongs_to_gpu(address) ? 0 : EFAULT;

@@ -3,9 +3,12 @@
 // libraries opened later, too. Nothing happens until a path or device of ours is touched.
 // Beside the plain names: the variants of glibc before 2.33 (__xstat), of 64-bit offsets and of _FORTIFY_SOURCE.
 // <fcntl.h> and <unistd.h> are not included, since they may define some of these names in a way of their own.
+#include <dlfcn.h>
 #include <stdarg.h>
 
+#include "sim/uverbs/cuda.h"
 #include "sim/uverbs/interpose.h"
+#include "sim/uverbs/real.h"
 
 namespace {
 
@@ -13,7 +16,10 @@ constexpr int creates = 0100;         // O_CREAT: then open() has a third argume
 constexpr int temporary = 020200000;  // O_TMPFILE: likewise
 
 // All that loading does.
-__attribute__((constructor)) void announce() { sim::uverbs::hook::preloaded = true; }
+__attribute__((constructor)) void announce() {
+    sim::uverbs::hook::preloaded = true;
+    sim::uverbs::cuda::front = &creates;
+}
 
 bool has_mode(int flags) { return (flags & creates) || (flags & temporary) == temporary; }
 
@@ -125,3 +131,25 @@ SIM_PRELOAD void* mmap64(void* address, size_t bytes, int rights, int flags, int
     return sim::uverbs::hook::mmap(address, bytes, rights, flags, fd, offset);
 }
 SIM_PRELOAD int socket(int domain, int type, int protocol) { return sim::uverbs::hook::socket(domain, type, protocol); }
+
+// The C library's dlsym looks at its return address to know what comes after its caller (RTLD_NEXT), so it is jumped
+// to and not called: compilers make a jump of a last call of the same type, but for ThreadSanitizer's bookkeeping.
+SIM_PRELOAD __attribute__((no_sanitize("thread"))) void* dlsym(void* __restrict handle,
+                                                               const char* __restrict name) noexcept {
+    if (handle != RTLD_NEXT && sim::uverbs::cuda::concerns(name)) return sim::uverbs::cuda::look_up(handle, name);
+    return sim::uverbs::real::dlsym_function()(handle, name);
+}
+
+SIM_PRELOAD int cuMemHostRegister_v2(void* address, size_t bytes, unsigned flags) {
+    return sim::uverbs::cuda::host_register(address, bytes, flags);
+}
+SIM_PRELOAD int cuMemGetHandleForAddressRange(void* out, unsigned long long address, size_t bytes, int type,
+                                              unsigned long long flags) {
+    return sim::uverbs::cuda::export_range(out, address, bytes, type, flags);
+}
+SIM_PRELOAD int cuGetProcAddress(const char* name, void** function, int version, uint64_t flags) {
+    return sim::uverbs::cuda::find_function(name, function, version, flags);
+}
+SIM_PRELOAD int cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, int* status) {
+    return sim::uverbs::cuda::find_function_v2(name, function, version, flags, status);
+}

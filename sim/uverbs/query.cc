@@ -233,10 +233,11 @@ int gid_table(Context&, Request& request) {
     for (uint32_t i = 0; i < Nic::limits().gid_entries; ++i) {
         ib_uverbs_gid_entry entry;
         if (!gid_at(nic, i, &entry)) continue;
-        table.resize(++entries * *entry_bytes);
+        // Before any memory is taken: the size of an entry is the program's, and may be anything.
+        if (++entries > room.bytes / *entry_bytes) return EINVAL;
+        table.resize(entries * *entry_bytes);
         memcpy(table.data() + (entries - 1) * *entry_bytes, &entry, sizeof entry);
     }
-    if (room.bytes < table.size()) return EINVAL;
     put(room, table.data(), table.size());
     request.answer(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, entries);
     return 0;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <initializer_list>
 
 namespace sim::uverbs::real {
 namespace {
@@ -19,13 +20,27 @@ Function* find(std::atomic<void*>& cache, const char* name) {
     void* found = cache.load(std::memory_order_relaxed);
     if (!found) {
         static void* const c_library = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-        found = c_library ? dlsym(c_library, name) : nullptr;
+        found = c_library ? dlsym_function()(c_library, name) : nullptr;
         cache.store(found, std::memory_order_relaxed);
     }
     return reinterpret_cast<Function*>(found);
 }
 
 }  // namespace
+
+// By its versions, since dlsym cannot be asked for itself. glibc had it in a library of its own before 2.34; there its
+// version is the first of the architecture.
+DlsymFunction* dlsym_function() {
+    static std::atomic<void*> cache;
+    void* found = cache.load(std::memory_order_relaxed);
+    for (const char* library : {"libc.so.6", "libdl.so.2"}) {
+        void* handle = found ? nullptr : dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+        for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"})
+            if (handle && !found) found = dlvsym(handle, "dlsym", version);
+    }
+    cache.store(found, std::memory_order_relaxed);
+    return reinterpret_cast<DlsymFunction*>(found);
+}
 
 // MISSING is the answer where the C library has no such function: the system call itself for the stat family, which
 // glibc exports only since 2.33.

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-struct statx;
+#include "sim/uverbs/interpose.h"
 
 namespace sim::uverbs::real {
 
@@ -35,5 +35,9 @@ ssize_t write(int fd, const void* data, size_t bytes);
 int close(int fd);
 void* mmap(void* address, size_t bytes, int rights, int flags, int fd, off_t offset);
 int socket(int domain, int type, int protocol);
+
+// dlsym itself. noexcept, so that a call of it can be a jump.
+using DlsymFunction = void*(void* handle, const char* name) noexcept;
+SIM_EXPORT DlsymFunction* dlsym_function();
 
 }  // namespace sim::uverbs::real

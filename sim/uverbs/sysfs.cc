@@ -111,7 +111,8 @@ Path resolve(const char* path, char (&moved)[path_bytes], int* nic) {
     }
     if (!starts_with(path, "/sys/")) return Path::foreign;
     const char* below = path + strlen("/sys");  // keeps the slash
-    bool ours = is_or_is_below(below, "/class/infiniband") || is_or_is_below(below, "/class/infiniband_verbs");
+    bool ours = is_or_is_below(below, "/class/infiniband") || is_or_is_below(below, "/class/infiniband_verbs") ||
+                is_or_is_below(below, (std::string("/") + peer_memory).c_str());
     const bool maybe = starts_with(below, "/devices/pci0000:10") || starts_with(below, "/bus/pci/devices/0000:1");
     for (int i = 0; maybe && i < Nic::count(); ++i) {
         const Names names(i);

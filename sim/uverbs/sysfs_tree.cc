@@ -213,6 +213,8 @@ bool write_tree(const std::string& root) {
     }
     w.directory("class/infiniband_verbs");
     w.file("abi_version", "6");
+    w.directory(peer_memory);
+    w.file("version", "580.0");
     return w.ok();
 }
 

@@ -9,6 +9,10 @@ namespace sim::uverbs::sysfs {
 
 constexpr unsigned device_major = 231, first_device_minor = 192;  // the uverbs devices of every Linux
 
+// The module of NVIDIA's driver by which a NIC registers GPU memory by its addresses, as this one does: NVSHMEM and
+// NCCL look for it before they try.
+constexpr const char* peer_memory = "module/nvidia_peermem";
+
 // What a NIC is called.
 struct Names {
     explicit Names(int nic);

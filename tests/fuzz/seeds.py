@@ -218,10 +218,12 @@ def ioctls() -> dict[str, bytes]:
     channel = write(8, struct.pack("<Q", 0))
     queries = call(3, attribute(0, struct.pack("<I", 1)), attribute(1, size=64)) + call(4, attribute(
         0, struct.pack("<Q", 32)), attribute(2, size=256, form=1), attribute(3, size=8))  # fmt: skip
+    vast = call(4, attribute(0, struct.pack("<Q", 1 << 37)), attribute(2, size=256, form=1), attribute(3, size=8))
     return {
         "verbs": opened + pd + mr + page + cq + channel + write(0, struct.pack("<Q", 0), out=256),
         "devx": opened + eqn + umem + other + made + call(23, handle(0, 0)) + call(24, handle(0, 0)),
         "questions": opened + queries + call(5, attribute(0, struct.pack("<I", 1)), attribute(3, size=32)),
+        "entry_size": opened + vast,
     }
 
 

@@ -4,6 +4,7 @@
 // has another address for the GPU, so code that mixes them up crashes or fails here, as it would on some machines.
 
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -207,4 +208,22 @@ CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr at, size_t byte
     if (type != 1 || !real(at, bytes)) return INVALID_VALUE;
     *(int*)handle = memfd_create("dma-buf", 0);
     return OK;
+}
+
+// How programs find all the rest: a name without the suffix means the newest form. Three of these have a suffix there.
+static CUresult found(const char* name, void** function, int version, const char* self) {
+    char newest[64];
+    if (!strcmp(name, "cuGetProcAddress")) name = version >= 12000 ? "cuGetProcAddress_v2" : self;
+    snprintf(newest, sizeof newest, "%s_v2", name);
+    void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    *function = library ? dlsym(library, newest) : NULL;
+    if (library && !*function) *function = dlsym(library, name);
+    return *function ? OK : 500;
+}
+CUresult cuGetProcAddress(const char* name, void** function, int version, uint64_t flags) {
+    return flags ? INVALID_VALUE : found(name, function, version, "cuGetProcAddress");
+}
+CUresult cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, int* status) {
+    if (status) *status = 0;
+    return flags ? INVALID_VALUE : found(name, function, version, "cuGetProcAddress");
 }

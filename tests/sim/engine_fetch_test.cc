@@ -144,7 +144,7 @@ void masked_atomics() {
     w.a.ring();
     CHECK_EQ(GDA_GET(cqe64, w.a_cq.wait(), byte_cnt), 4);
     CHECK_EQ(word(w.target, 0), 0x12345678ccccdddd);
-    CHECK_EQ(static_cast<uint32_t>(word(w.source, 1)), 0xaaaa2222);
+    CHECK_EQ(gda::swap32(static_cast<uint32_t>(word(w.source, 1))), 0xaaaa2222);
     // Additions: without a boundary a carry passes, with one it does not.
     word(w.target, 1) = 0x00000000ffffffff;
     for (uint64_t boundary : {uint64_t{0}, uint64_t{0x8000000080000000}}) {

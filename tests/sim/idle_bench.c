@@ -38,6 +38,16 @@ static double engine_cpu_us(void) {
     return total;
 }
 
+static int by_value(const void* a, const void* b) {
+    const double x = *(const double*)a, y = *(const double*)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double* values, int count) {
+    qsort(values, (size_t)count, sizeof *values, by_value);
+    return values[count / 2];
+}
+
 static void wait_for(volatile char* at, char value) {
     const double limit = now_us() + 10e6;
     while (*at != value) MUST(now_us() < limit);
@@ -96,7 +106,8 @@ int main(int count, char** arguments) {
     rest_ms(2000);
     const double idle_percent = (engine_cpu_us() - cpu) / (now_us() - from) * 100;
 
-    double noticed = 0, stored = 0, answered = 0;
+    double* noticed = calloc(3 * (size_t)rounds, sizeof *noticed);
+    double *stored = noticed + rounds, *answered = stored + rounds;
     for (int i = 0; i < rounds; ++i) {
         rest_ms(idle_ms);
         memory[0] = (char)(i + 1);
@@ -106,8 +117,8 @@ int main(int count, char** arguments) {
         wait_for(target, (char)(i + 1));  // nobody steps: the thread alone does it
         const double seen = now_us();
         take_completions(r.cq, 1);
-        if (seen - start > noticed) noticed = seen - start;
-        if (posted - start > stored) stored = posted - start;
+        noticed[i] = seen - start;
+        stored[i] = posted - start;
     }
     for (int i = 0; i < rounds; ++i) {
         rest_ms(idle_ms);
@@ -116,12 +127,13 @@ int main(int count, char** arguments) {
         const double start = now_us();
         post_write(away, mr, 1, peer.at, peer.rkey);
         take_completions(r.cq, 1);
-        if (now_us() - start > answered) answered = now_us() - start;
+        answered[i] = now_us() - start;
     }
     printf(
         "{\"idle_percent\": %.3f, \"doorbell_noticed_us\": %.1f, \"store_waits_us\": %.1f, "
         "\"passive_target_us\": %.1f}\n",
-        idle_percent, noticed, stored, answered);
+        idle_percent, median(noticed, rounds), median(stored, rounds), median(answered, rounds));
+    free(noticed);
     close(pair[0]);
     waitpid(child, NULL, 0);
     for (int i = 0; i < QUEUE_PAIRS; ++i) MUST(!ibv_destroy_qp(qps[i]));

@@ -42,6 +42,7 @@ PROGRAMS = (
     "engine_counter_test",
     "engine_transport_test",
     "engine_chaos_test",
+    "engine_network_test",
 )
 SOURCES = [p for room in ("link", "engine", "firmware") for p in sorted((ROOT / "sim" / room).glob("*.cc"))]
 
@@ -172,3 +173,12 @@ def test_ten_thousand_seeds_of_random_work_under_faults(build: Build, tmp_path: 
     result = run(command, env=environment(build, program, "plain", tmp_path))
     assert result.returncode == 0, result.stdout + result.stderr
     assert "10000 seeds from 1" in result.stdout
+
+
+def test_what_loss_and_reorder_cost(build: Build, tmp_path: Path) -> None:
+    """The table in fault_matrix.txt, to the packet: a change of behaviour shows as a difference to be looked at."""
+    program = "engine_network_test"
+    result = run([str(build(program, "plain")), "table"], env=environment(build, program, "plain", tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    known = (HERE / "fault_matrix.txt").read_text()
+    assert result.stdout.splitlines() == known.splitlines(), "engine_network_test table > tests/sim/fault_matrix.txt"

@@ -237,7 +237,7 @@ def test_check(run: Run, compiled: Callable[[str], Path], preload: list[str], ch
 @pytest.mark.parametrize(
     "check",
     ["shared_receives", "limit_event", "transitions", "limits", "exhaustion", "port_events", "counter_files",
-     "dma_buffers"],
+     "dma_buffers", "vast_entries"],
 )
 def test_services(run: Run, compiled: Callable[[str], Path], check: str) -> None:
     done = run(compiled("uverbs_services.c"), check)

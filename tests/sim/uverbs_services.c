@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the driver decides about shared receive queues, unreliable services, resizing and limits: one check per run,
-// named by the first argument; run by test_uverbs.py under the preload library. Only public verbs. Exit status 0: as
-// expected. That data arrives is for the conformance tests to show.
+// named by the first argument; run by test_uverbs.py under the preload library. Public verbs, and an ioctl that no
+// library would send. Exit status 0: as expected. That data arrives is for the conformance tests to show.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/rdma_user_ioctl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -327,6 +330,26 @@ static void counter_files(void) {
     EXPECT(ibv_destroy_qp(qp) == 0 && ibv_dereg_mr(mr) == 0);
 }
 
+// The program says how large entries of the GID table are: memory that no answer needs is not asked for.
+static void vast_entries(void) {
+    char room[256];
+    uint64_t entries = 0;
+    struct {
+        struct ib_uverbs_ioctl_hdr header;
+        struct ib_uverbs_attr a[4];
+    } call = {{.length = sizeof call,
+               .object_id = UVERBS_OBJECT_DEVICE,
+               .method_id = UVERBS_METHOD_QUERY_GID_TABLE,
+               .num_attrs = 4},
+              {{.attr_id = UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, .len = 8, .data = (uint64_t)1 << 62},
+               {.attr_id = UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, .len = 4},
+               {.attr_id = UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, .len = sizeof room, .data = (uintptr_t)room},
+               {.attr_id = UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, .len = 8, .data = (uintptr_t)&entries}}};
+    EXPECT_ERRNO(ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &call) == -1, EINVAL);
+    call.a[0].data = 64;
+    EXPECT(ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &call) == 0 && entries == 4);
+}
+
 int main(int count, char** arguments) {
     static const struct {
         const char* name;
@@ -334,7 +357,8 @@ int main(int count, char** arguments) {
     } checks[] = {{"shared_receives", shared_receives}, {"limit_event", limit_event},
                   {"transitions", transitions},         {"limits", limits},
                   {"exhaustion", exhaustion},           {"port_events", port_events},
-                  {"counter_files", counter_files},     {"dma_buffers", dma_buffers}};
+                  {"counter_files", counter_files},     {"dma_buffers", dma_buffers},
+                  {"vast_entries", vast_entries}};
     for (size_t i = 0; count == 2 && i < sizeof checks / sizeof *checks; ++i) {
         if (strcmp(checks[i].name, arguments[1]) != 0) continue;
         set_up();
