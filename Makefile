@@ -3,11 +3,12 @@
 # make test      set up what is missing, then checks, tests and a short sanitizer pass
 # make conformance   other people's programs and tests on the software NIC, a row for each suite
 #                    (SUITE="perftest ucx" some of them, ONLY="ib_send*" some cases, JSON=FILE every result)
+# make test-gpu-stacks   NVSHMEM and NCCL, unmodified, on the software NIC and real GPUs; "not run" without them (JSON=FILE)
 # make fuzz      hostile input for packets, commands and ioctls (SECONDS=60 for each, TARGET=packet)
 # make check     ruff, mypy, cython-lint and clang-format only
 # make sanitize  the tests with the software NIC and device code under ASan with UBSan, then TSan
 # make clean     remove everything built, also .venv
-.PHONY: demo test conformance fuzz check sanitize clean
+.PHONY: demo test conformance test-gpu-stacks fuzz check sanitize clean
 
 export PYTHONPATH := $(CURDIR)
 RUN = "$$(cat build/python)"
@@ -24,6 +25,10 @@ test:
 conformance:
 	@sh prepare.sh conformance
 	@$(RUN) -m tests.conformance $(SUITE) $(if $(ONLY),--only "$(ONLY)") $(if $(JSON),--json $(JSON))
+
+test-gpu-stacks:
+	@sh prepare.sh demo
+	@$(RUN) -m tests.gpu_stacks $(if $(ONLY),--only "$(ONLY)") $(if $(JSON),--json $(JSON))
 
 fuzz:
 	@sh prepare.sh test

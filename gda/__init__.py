@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gda.formats import include_directory as get_include
     from gda.nic import ConnectionInfo, Memory, Nic, QueuePair, RemoteMemory, open
     from gda.run import Kernel
+    from gda.tools.diagnose import diagnose
     from gda.tools.inspect import inspect
 
 __version__ = "0.1.0"
@@ -34,6 +35,7 @@ __all__ = [
     "Nic",
     "QueuePair",
     "RemoteMemory",
+    "diagnose",
     "get_include",
     "inspect",
     "open",
@@ -48,6 +50,7 @@ _HOME = {
     "Nic": "gda.nic",
     "QueuePair": "gda.nic",
     "RemoteMemory": "gda.nic",
+    "diagnose": "gda.tools.diagnose",
     "get_include": "gda.formats:include_directory",
     "inspect": "gda.tools.inspect",
     "open": "gda.nic",

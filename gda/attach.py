@@ -99,9 +99,12 @@ class SoftwareNic:
             return int(self._library.gda_sim_nic_counter(nic, name.encode()))
         return int(self._library.gda_sim_counter(name.encode()))
 
-    def counters(self) -> dict[str, int]:
-        """All counters by name."""
-        return {name: int(self._library.gda_sim_counter(name.encode())) for name in self._counter_names()}
+    def counters(self, *, nic: int | None = None) -> dict[str, int]:
+        """All counters by name, of one NIC or the sum of all."""
+        names = self._counter_names()
+        if nic is None:
+            return {name: int(self._library.gda_sim_counter(name.encode())) for name in names}
+        return {name: int(self._library.gda_sim_nic_counter(nic, name.encode())) for name in names}
 
     def report(self) -> list[str]:
         """Sentences on what programs did wrong, oldest first."""

@@ -35,7 +35,8 @@ ROCE_V2_SOURCE_PORT = 0xC000  # first of the range the RoCE v2 annex names; spre
 class ConnectionInfo:
     """One side of a connection: queue pair number, first packet sequence number, address.
 
-    mtu is 1 (256 bytes) to 5 (4096); gid is 16 bytes; lid is 0 and mac is set on Ethernet.
+    mtu is 1 (256 bytes) to 5 (4096); gid is 16 bytes; lid is 0 and mac is set on Ethernet. roce_version is 1 or 2, or
+    0 where it is not known: both sides must have the same, since the same address may be there in both versions.
     """
 
     qpn: int
@@ -45,11 +46,13 @@ class ConnectionInfo:
     is_ethernet: bool = True
     lid: int = 0
     mac: bytes = bytes(6)
+    roce_version: int = 0
 
     def __post_init__(self) -> None:
         checks = (
             ("qpn", 0 < self.qpn < 1 << 24), ("psn", 0 <= self.psn < 1 << 24), ("gid", len(self.gid) == 16),
             ("mtu", 1 <= self.mtu <= 5), ("lid", 0 <= self.lid < 1 << 16), ("mac", len(self.mac) == 6),
+            ("roce_version", self.roce_version in ((0, 1, 2) if self.is_ethernet else (0,))),
         )  # fmt: skip
         for name, good in checks:
             if not good:
@@ -57,7 +60,8 @@ class ConnectionInfo:
 
     def to_bytes(self) -> bytes:
         """Bytes to send to the other side: fixed length, with version and checksum."""
-        body = _LAYOUT.pack(_MAGIC, self.qpn, self.psn, self.gid, self.mtu, int(self.is_ethernet), self.lid, self.mac)
+        link = 1 + self.roce_version if self.is_ethernet else 0
+        body = _LAYOUT.pack(_MAGIC, self.qpn, self.psn, self.gid, self.mtu, link, self.lid, self.mac)
         return body + zlib.crc32(body).to_bytes(4, "big")
 
     @classmethod
@@ -68,7 +72,7 @@ class ConnectionInfo:
             raise ArgumentError(
                 f"connection information has {_BYTES} bytes, not {len(data)}", "receive until all of it is there"
             )
-        magic, qpn, psn, gid, mtu, ethernet, lid, mac = _LAYOUT.unpack(data[: _LAYOUT.size])
+        magic, qpn, psn, gid, mtu, link, lid, mac = _LAYOUT.unpack(data[: _LAYOUT.size])
         if magic != _MAGIC:
             raise ArgumentError(
                 f"these bytes are no connection information: they start with {magic!r}, not {_MAGIC!r}",
@@ -76,7 +80,7 @@ class ConnectionInfo:
             )
         if zlib.crc32(data[: _LAYOUT.size]).to_bytes(4, "big") != data[_LAYOUT.size :]:
             raise ArgumentError("connection information was changed on the way: its checksum is wrong", "send it again")
-        return cls(qpn, psn, gid, mtu, bool(ethernet), lid, mac)
+        return cls(qpn, psn, gid, mtu, link > 0, lid, mac, max(0, link - 1))
 
 
 @dataclass(frozen=True)

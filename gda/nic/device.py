@@ -15,7 +15,7 @@ from typing import Any
 
 from gda import _verbs, attach, config, formats
 from gda.errors import ArgumentError, CommandError, UnavailableError, VerbsError
-from gda.nic import command
+from gda.nic import command, counters
 from gda.nic.addresses import Gid, choose, wanted_index
 from gda.nic.doorbell import DoorbellPages
 from gda.nic.gpu import Gpu, use_gpu
@@ -262,6 +262,14 @@ class Nic(Owner):
         except (CommandError, VerbsError):
             return bytes(6)
         return int(entry["source_mac_47_32"]).to_bytes(2, "big") + int(entry["source_mac_31_0"]).to_bytes(4, "big")
+
+    def counters(self) -> dict[str, int]:
+        """What the NIC has counted since it started, by name: all its queue pairs together.
+
+        On a card, those of its hw_counters and port counters that have a meaning here; the software NIC has more.
+        """
+        self._resources.check()
+        return counters.read(self.name, self.port.number)
 
     def _user_index(self) -> int:
         return next(self._user_indices) % (1 << 24)

@@ -106,6 +106,7 @@ class QueuePair(Visible):
         self._ignores_overrun = ignore_overrun
         self._deadline_ns = deadline_ms * 1_000_000
         self._remote: ConnectionInfo | None = None
+        self._counters_before: dict[str, int] = {}
         self._own(Resources("queue pair", nic._resources))
         try:
             self._cq_entries = 1 if self.is_collapsed else self.depth
@@ -141,7 +142,8 @@ class QueuePair(Visible):
         port = self.nic.port
         gid = self.gid.raw if self.gid is not None else bytes(16)
         mac = self.nic.mac(self.gid.index) if self.gid is not None else bytes(6)
-        return ConnectionInfo(self.qpn, self.psn, gid, self.nic.active_mtu, port.is_ethernet, port.lid, mac)
+        version = {"RoCE v1": 1, "RoCE v2": 2}.get(self.gid.type, 0) if self.gid is not None else 0
+        return ConnectionInfo(self.qpn, self.psn, gid, self.nic.active_mtu, port.is_ethernet, port.lid, mac, version)
 
     def connect(
         self,
@@ -178,6 +180,7 @@ class QueuePair(Visible):
         if self.gid is not None:
             self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.name)
         path = self._path(remote, mtu)
+        before = self.nic.counters()
         log_atomics = min(4, self.nic.capabilities.log_max_ra_req_qp), min(4, self.nic.capabilities.log_max_ra_res_qp)
         try:
             command.rst2init_qp(self._qp, qpn=self.qpn, qpc=init_fields(path, bool(self.nic.capabilities.atomic)))
@@ -188,7 +191,7 @@ class QueuePair(Visible):
         except GdaError:
             command.qp_2rst(self._qp, qpn=self.qpn)
             raise
-        self._remote = remote
+        self._remote, self._counters_before = remote, before
         self._handle.update(flags=self._flags())
 
     @property
@@ -199,16 +202,24 @@ class QueuePair(Visible):
     @property
     def path_mtu(self) -> int:
         """Path MTU in use, as commands carry it: 1 (256 bytes) to 5 (4096); 0 before connect()."""
-        self._resources.check()
-        return int(command.query_qp(self._qp, qpn=self.qpn)["mtu"])
+        return int(self.context()["mtu"])
 
     @property
     def state(self) -> str:
         """The NIC's answer to QUERY_QP: "RST", "INIT", "RTR", "RTS", "SQER", "ERR", "SQD"."""
-        self._resources.check()
-        state = command.query_qp(self._qp, qpn=self.qpn)["state"]
+        state = self.context()["state"]
         name = getattr(state, "name", f"state {int(state)}")
         return str(name.removeprefix("MLX5_QPC_STATE_"))
+
+    def counters(self) -> dict[str, int]:
+        """What the NIC has counted since connect(); NICs do not count by queue pair, so others' are among it."""
+        now, before = self.nic.counters(), self._counters_before
+        return {name: value - before.get(name, 0) for name, value in now.items()}
+
+    def context(self) -> dict[str, Any]:
+        """The NIC's answer to QUERY_QP, with the PRM's field names (format qpc)."""
+        self._resources.check()
+        return command.query_qp(self._qp, qpn=self.qpn)
 
     def reset(self) -> None:
         """Back to reset, as if newly made: indices zero, rings poisoned, ready to connect again.

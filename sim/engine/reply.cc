@@ -59,7 +59,8 @@ void give_up(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome syndrome, const
     refusal.syndrome = static_cast<uint8_t>(syndrome);
     refusal.psn = psn;
     refusal.msn = psn_add(qp->replies.front().msn, 0xffffff);  // the read itself was not done
-    qp->replies.assign(1, refusal);
+    qp->replies.clear();
+    qp->replies.push_back(refusal);
     qp->fetch_replies = qp->again_replies = 0;
     qp->failing = true;
     const bool access = syndrome == AETH_NAK_REMOTE_ACCESS;

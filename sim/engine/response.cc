@@ -92,7 +92,8 @@ bool is_response(uint32_t operation) {
 
 Message* oldest_fetch(Qp* qp) {
     if (!qp->fetches) return nullptr;
-    for (Message& m : qp->sent) {
+    for (size_t i = 0; i < qp->sent.size(); ++i) {
+        Message& m = qp->sent[i];
         if (m.fetches && m.arrived < m.packets) return &m;
     }
     return nullptr;

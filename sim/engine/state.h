@@ -16,6 +16,7 @@
 
 #include "sim/clock.h"
 #include "sim/engine/device.h"
+#include "sim/engine/fifo.h"
 #include "sim/engine/gpu.h"
 #include "sim/engine/report.h"
 #include "sim/engine/sweep.h"
@@ -66,20 +67,21 @@ struct Layout {
 
 enum : uint32_t { ANY_QP = 0xffffff };
 
+// Ordered by size: there are 65,536.
 struct Mkey {
-    uint32_t key = 0;  // index << 8 | the program's low byte
-    Pd* pd = nullptr;
-    uint64_t start = 0, bytes = 0;  // the addresses it serves
-    bool whole = false;             // every address; bytes does not count
-    Umem* umem = nullptr;           // null: addresses of the process, as they are
-    uint64_t offset = 0;            // of `start` in the umem
+    uint32_t key = 0;       // index << 8 | the program's low byte
+    uint32_t qpn = ANY_QP;  // the only queue pair that may use it
+    uint32_t room = 0;      // translations that a UMR may give it
+    bool whole = false;     // every address; bytes does not count
     bool local_read = false, local_write = false, remote_read = false, remote_write = false, remote_atomic = false;
     bool free = false;               // stands for nothing until a UMR makes it: a window that is not bound
     bool changeable = false;         // by UMR
     bool remote_invalidate = false;  // by a peer's send
     bool relaxed = false;            // what is written through it may pass earlier writes
-    uint32_t qpn = ANY_QP;           // the only queue pair that may use it
-    uint32_t room = 0;               // translations that a UMR may give it
+    Pd* pd = nullptr;
+    uint64_t start = 0, bytes = 0;   // the addresses it serves
+    Umem* umem = nullptr;            // null: addresses of the process, as they are
+    uint64_t offset = 0;             // of `start` in the umem
     std::unique_ptr<Layout> layout;  // of a key of pieces; null: none yet, or umem and offset say where
 };
 
@@ -218,11 +220,11 @@ struct Qp {
 
     // Requester. Indices count basic blocks, modulo 2^16: retired <= next <= producer.
     uint16_t producer = 0, next = 0, retired = 0;
-    std::deque<Message> sent;  // fetched and not yet retired, oldest first
-    size_t cursor = 0;         // the message that goes out next; sent.size(): none
-    uint32_t cursor_psn = 0;   // its next packet
-    uint32_t next_psn = 0;     // of the next message that is fetched
-    uint32_t fresh_psn = 0;    // the first that was never sent
+    Fifo<Message> sent;       // fetched and not yet retired, oldest first
+    size_t cursor = 0;        // the message that goes out next; sent.size(): none
+    uint32_t cursor_psn = 0;  // its next packet
+    uint32_t next_psn = 0;    // of the next message that is fetched
+    uint32_t fresh_psn = 0;   // the first that was never sent
     uint32_t acked_psn = 0;
     uint32_t asked_again =
         ~0u;                   // the lost response that was asked for again last: once is enough, then the timer counts
@@ -243,7 +245,7 @@ struct Qp {
     uint64_t write_address = 0, write_rest = 0, write_bytes = 0;
     uint32_t write_key = 0;
     bool in_write = false, in_send = false;
-    std::deque<Reply> replies;   // answers that found no room on the link, and fetched data
+    Fifo<Reply> replies;         // answers that found no room on the link, and fetched data
     uint32_t fetch_replies = 0;  // reads and atomics among them that are answered for the first time
     uint32_t again_replies = 0;  // and the others
     AtomicResult atomic_results[ATOMIC_RESULTS];

@@ -135,7 +135,7 @@ bool Inbox::put(const Packet& packet) {
             to += packet.payload[i].iov_len;
         }
         packet.unreadable = room && !readable;
-        if (room && readable) tail_.store(tail + need, std::memory_order_release);
+        if (room && readable) tail_.store(tail + need, std::memory_order_seq_cst);
         sent = room;
     }
     pthread_mutex_unlock(&lock_);
@@ -144,9 +144,8 @@ bool Inbox::put(const Packet& packet) {
 
 bool Inbox::must_wake() {
     // Of a reader that says it sleeps and then looks for packets, and a sender that announces one and then looks
-    // whether the reader sleeps, one sees the other.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    const uint32_t how = asleep_.load(std::memory_order_relaxed);
+    // whether the reader sleeps, one sees the other: all four are in one order (seq_cst).
+    const uint32_t how = asleep_.load(std::memory_order_seq_cst);
     if (how == static_cast<uint32_t>(Asleep::no)) return false;
     const uint64_t last_ns = looked_ns_.load(std::memory_order_relaxed);
     if (how == static_cast<uint32_t>(Asleep::lightly) && now_ns() - last_ns < LOOKS_AGAIN_NS) return false;
@@ -156,7 +155,7 @@ bool Inbox::must_wake() {
 int Inbox::take(const Link::Receive& receive, int budget) {
     int taken = 0;
     uint64_t head = head_.load(std::memory_order_relaxed);
-    while (taken < budget && head != tail_.load(std::memory_order_acquire)) {
+    while (taken < budget && head != tail_.load(std::memory_order_seq_cst)) {
         const Record* record = reinterpret_cast<const Record*>(ring() + head % RING_BYTES);
         const size_t bytes = record->bytes;
         const size_t rest = RING_BYTES - head % RING_BYTES;

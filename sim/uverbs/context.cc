@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <map>
 #include <new>
 
 #include "sim/uverbs/dispatch.h"

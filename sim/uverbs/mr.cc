@@ -40,7 +40,10 @@ struct Range {
     uint64_t start = 0, bytes = 0, iova = 0;
 };
 
-uint64_t pages(const Range& range) { return ((range.start & page_mask) + range.bytes + page_mask) / (page_mask + 1); }
+// Of 4 KiB: 32 bits are enough for all the memory there is.
+uint32_t pages(const Range& range) {
+    return static_cast<uint32_t>(((range.start & page_mask) + range.bytes + page_mask) / (page_mask + 1));
+}
 
 // The key of a region over its umem.
 class Key {
@@ -53,12 +56,10 @@ class Key {
         const uint32_t low = variant.fetch_add(1) & 0xff;
         if (int error = reserve(range, access, &umem_)) return error;
         SIM_COMMAND_OF(command, create_mkey, gda::prm::MLX5_CMD_OP_CREATE_MKEY);
-        fill(range, pdn, access, umem_->id(), low, command.in);
+        fill(range, pdn, access, umem_.id(), low, command.in);
         if (int error = execute(command)) return error;
-        index_ = GDA_GET(create_mkey_out, command.out, mkey_index);
-        key_ = index_ << 8 | low;
+        key_ = static_cast<uint32_t>(GDA_GET(create_mkey_out, command.out, mkey_index)) << 8 | low;
         room_pages_ = pages(range);
-        valid_ = true;
         return 0;
     }
 
@@ -66,41 +67,44 @@ class Key {
     // table is as long as the key was made with: a longer range needs another key (ENOSPC, nothing changed).
     int change(const Range& range, uint32_t pdn, uint32_t access, bool other_range) {
         if (other_range && pages(range) > room_pages_) return ENOSPC;
-        std::unique_ptr<Umem> umem;
+        Umem umem;
         if (other_range)
             if (int error = reserve(range, access, &umem)) return error;
         SIM_COMMAND(create_mkey) command;
-        fill(range, pdn, access, (umem ? umem : umem_)->id(), key_ & 0xff, command.in);
+        fill(range, pdn, access, (umem.valid() ? umem : umem_).id(), key_ & 0xff, command.in);
         {
             Nic nic;
             if (!nic) return ENODEV;
-            if (int error = nic->rewrite_key(index_, command.in)) return -error;
+            if (int error = nic->rewrite_key(index(), command.in)) return -error;
         }
-        if (umem) std::swap(umem, umem_);  // the old one is released here
+        if (umem.valid()) umem.swap(umem_);  // the old one is released here
         return 0;
     }
 
     int release() {
-        if (valid_) {
+        if (key_) {
             SIM_COMMAND_OF(command, destroy_mkey, gda::prm::MLX5_CMD_OP_DESTROY_MKEY);
-            GDA_SET(destroy_mkey_in, command.in, mkey_index, index_);
+            GDA_SET(destroy_mkey_in, command.in, mkey_index, index());
             const int error = execute(command);
             if (error && error != ENODEV) return error;
-            valid_ = false;
+            key_ = 0;
         }
-        return umem_ ? umem_->release() : 0;
+        return umem_.release();
+    }
+    void swap(Key& other) {
+        umem_.swap(other.umem_);
+        std::swap(key_, other.key_);
+        std::swap(room_pages_, other.room_pages_);
     }
     uint32_t key() const { return key_; }
 
    private:
-    static int reserve(const Range& range, uint32_t access, std::unique_ptr<Umem>* umem) {
+    uint32_t index() const { return key_ >> 8; }
+    static int reserve(const Range& range, uint32_t access, Umem* umem) {
         if (!range.bytes || range.start + range.bytes < range.start) return EINVAL;
         if ((range.start & page_mask) != (range.iova & page_mask)) return EINVAL;  // the card maps whole pages
         if (int error = check_mapped(range.start, range.bytes, access & IB_UVERBS_ACCESS_LOCAL_WRITE)) return error;
-        auto fresh = std::make_unique<Umem>();
-        if (int error = fresh->reserve(range.start, range.bytes)) return error;
-        *umem = std::move(fresh);
-        return 0;
+        return umem->reserve(range.start, range.bytes);
     }
     static void fill(const Range& range, uint32_t pdn, uint32_t access, uint32_t umem, uint32_t low, uint8_t* in) {
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.access_mode_1_0, gda::prm::MKC_ACCESS_MODE_MTT);
@@ -122,21 +126,20 @@ class Key {
         GDA_SET(create_mkey_in, in, mkey_umem_offset, 0);
     }
 
-    std::unique_ptr<Umem> umem_;
-    uint32_t index_ = 0, key_ = 0;
-    uint64_t room_pages_ = 0;  // what the translation table was made for
-    bool valid_ = false;
+    Umem umem_;
+    uint32_t key_ = 0;         // 0: none
+    uint32_t room_pages_ = 0;  // what the translation table was made for
 };
 
 class Mr : public Object {
    public:
     static constexpr Type kind = Type::mr;
     Mr() : Object(kind) {}
-    int destroy() override { return key->release(); }
-    std::unique_ptr<DmaBuf> mapping;  // before the key, so that it ends after it
-    std::unique_ptr<Key> key = std::make_unique<Key>();
-    Range range;
+    int destroy() override { return key.release(); }
     uint32_t access = 0;
+    std::unique_ptr<DmaBuf> mapping;  // before the key, so that it ends after it
+    Range range;
+    Key key;
 };
 
 }  // namespace
@@ -150,9 +153,9 @@ int register_(Context& context, const WriteCommand& command) {
     auto mr = std::make_unique<Mr>();
     mr->range = {request.start, request.length, request.hca_va};
     mr->access = request.access_flags;
-    if (int error = mr->key->make(mr->range, pd->pdn, mr->access)) return error;
+    if (int error = mr->key.make(mr->range, pd->pdn, mr->access)) return error;
     ib_uverbs_reg_mr_resp response{};
-    response.lkey = response.rkey = mr->key->key();
+    response.lkey = response.rkey = mr->key.key();
     response.mr_handle = context.objects.add(std::move(mr), {pd});
     command.answer(response);
     return 0;
@@ -167,28 +170,27 @@ int reregister(Context& context, const WriteCommand& command) {
     if (!mr || !request.flags || (request.flags & ~change_all)) return EINVAL;
     const uint32_t access = request.flags & change_access ? request.access_flags : mr->access;
     if (int error = check_access(access)) return error;
-    auto* pd =
-        request.flags & change_pd ? context.objects.find<Pd>(request.pd_handle) : static_cast<Pd*>(mr->uses.front());
+    auto* pd = request.flags & change_pd ? context.objects.find<Pd>(request.pd_handle) : static_cast<Pd*>(mr->base);
     if (!pd) return EINVAL;
     const Range range =
         request.flags & change_translation ? Range{request.start, request.length, request.hca_va} : mr->range;
     const bool gains_write = access & ~mr->access & IB_UVERBS_ACCESS_LOCAL_WRITE;  // pages pinned for reading only
     const bool other_range = (request.flags & change_translation) || gains_write;
-    int error = mr->key->change(range, pd->pdn, access, other_range);
+    int error = mr->key.change(range, pd->pdn, access, other_range);
     if (error == ENOSPC) {
-        auto key = std::make_unique<Key>();
-        if (error = key->make(range, pd->pdn, access); error) return error;
-        if (error = mr->key->release(); error) return error;
-        mr->key = std::move(key);
+        Key key;
+        if (error = key.make(range, pd->pdn, access); error) return error;
+        if (error = mr->key.release(); error) return error;
+        mr->key.swap(key);
     }
     if (error) return error;
     mr->range = range;
     mr->access = access;
-    --mr->uses.front()->users;
-    mr->uses.front() = pd;
+    --mr->base->users;
+    mr->base = pd;
     ++pd->users;
     ib_uverbs_rereg_mr_resp response{};
-    response.lkey = response.rkey = mr->key->key();
+    response.lkey = response.rkey = mr->key.key();
     command.answer(response);
     return 0;
 }
@@ -215,9 +217,9 @@ int register_dmabuf(Context& context, Request& request) {
         return error;
     mr->range = {mr->mapping->address(), bytes, iova};
     mr->access = access;
-    if (int error = mr->key->make(mr->range, pd->pdn, access)) return error;
-    request.answer(UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, mr->key->key());
-    request.answer(UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, mr->key->key());
+    if (int error = mr->key.make(mr->range, pd->pdn, access)) return error;
+    request.answer(UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, mr->key.key());
+    request.answer(UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, mr->key.key());
     request.set_handle(UVERBS_ATTR_REG_DMABUF_MR_HANDLE, context.objects.add(std::move(mr), {pd}));
     return 0;
 }
@@ -225,8 +227,8 @@ int register_dmabuf(Context& context, Request& request) {
 int query(Context& context, Request& request) {
     auto* mr = context.objects.find<Mr>(request.handle(UVERBS_ATTR_QUERY_MR_HANDLE));
     if (!mr) return ENOENT;
-    request.answer(UVERBS_ATTR_QUERY_MR_RESP_LKEY, mr->key->key());
-    request.answer(UVERBS_ATTR_QUERY_MR_RESP_RKEY, mr->key->key());
+    request.answer(UVERBS_ATTR_QUERY_MR_RESP_LKEY, mr->key.key());
+    request.answer(UVERBS_ATTR_QUERY_MR_RESP_RKEY, mr->key.key());
     request.answer(UVERBS_ATTR_QUERY_MR_RESP_LENGTH, mr->range.bytes);
     request.answer(UVERBS_ATTR_QUERY_MR_RESP_IOVA, mr->range.iova);
     return 0;

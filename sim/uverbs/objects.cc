@@ -8,44 +8,66 @@
 
 namespace sim::uverbs {
 
+namespace {
+
+// Null ends what comes of the bases.
+template <typename Visit>
+void each_base(Object* object, Visit visit) {
+    if (object->base) visit(object->base);
+    Object** more = object->more_bases();
+    for (int i = 0; more && i < Object::MORE_BASES && more[i]; ++i) visit(more[i]);
+}
+
+}  // namespace
+
 int Umem::reserve(uint64_t address, uint64_t bytes) {
     Nic nic;
     if (!nic) return ENODEV;
     if (int error = nic->register_umem(address, bytes, &id_)) return -error;
-    valid_ = true;
     return 0;
 }
 
 int Umem::release() {
-    if (!valid_) return 0;
+    if (!valid()) return 0;
     Nic nic(Nic::Make::no);
     if (nic) {
         if (int error = nic->release_umem(id_)) return -error;
     }
-    valid_ = false;
+    id_ = 0;
     return 0;
 }
 
-uint32_t Objects::add(std::unique_ptr<Object> object, std::initializer_list<Object*> uses) {
-    object->handle = next_++;
-    for (Object* used : uses) {
-        if (!used) continue;
-        ++used->users;
-        object->uses.push_back(used);
+uint32_t Objects::free_handle() {
+    const size_t room = blocks_.size() * BLOCK;
+    if (size_ + 1 > room - room / 8) {
+        blocks_.push_back(std::make_unique<Block>());
+        next_ = static_cast<uint32_t>(room);
     }
-    const uint32_t handle = object->handle;
-    objects_[handle] = std::move(object);
+    do {
+        if (++next_ >= blocks_.size() * BLOCK) next_ = 1;  // 0 names nothing
+    } while (find_any(next_));
+    return next_;
+}
+
+uint32_t Objects::add(std::unique_ptr<Object> object, std::initializer_list<Object*> bases) {
+    Object** place = &object->base;
+    for (Object* base : bases) {
+        if (!base) continue;
+        ++base->users;
+        *place = base;
+        place = place == &object->base ? object->more_bases() : place + 1;
+    }
+    const uint32_t handle = object->handle = free_handle();
+    ++size_;
+    (*blocks_[handle / BLOCK])[handle % BLOCK] = std::move(object);
     return handle;
 }
 
-Object* Objects::find_any(uint32_t handle) const {
-    auto found = objects_.find(handle);
-    return found != objects_.end() ? found->second.get() : nullptr;
-}
-
 void Objects::forget(Object* object) {
-    for (Object* used : object->uses) --used->users;
-    objects_.erase(object->handle);
+    each_base(object, [](Object* base) { --base->users; });
+    --size_;
+    const uint32_t handle = object->handle;
+    (*blocks_[handle / BLOCK])[handle % BLOCK].reset();
 }
 
 int Objects::destroy(Object* object) {
@@ -56,16 +78,17 @@ int Objects::destroy(Object* object) {
 }
 
 void Objects::destroy_all() {
-    // Newest first ends users before what they use. Firmware objects may also depend on each other in ways only the
-    // NIC knows (EBUSY): go round again while anything moves.
+    // Newest first ends users before what they use. Handles go round, and firmware objects may depend on each other in
+    // ways only the NIC knows (EBUSY): again while anything moves.
     for (bool moved = true; moved;) {
         moved = false;
-        std::vector<uint32_t> handles;
-        for (const auto& entry : objects_) handles.push_back(entry.first);
-        for (auto handle = handles.rbegin(); handle != handles.rend(); ++handle)
-            moved = destroy(objects_[*handle].get()) == 0 || moved;
+        for (uint32_t handle = static_cast<uint32_t>(blocks_.size() * BLOCK); handle-- > 0;) {
+            Object* object = find_any(handle);
+            if (object) moved = destroy(object) == 0 || moved;
+        }
     }
-    objects_.clear();
+    blocks_.clear();
+    size_ = 0;
 }
 
 }  // namespace sim::uverbs

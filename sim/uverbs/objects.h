@@ -4,17 +4,19 @@
 // last created first.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <map>
+#include <initializer_list>
 #include <memory>
 #include <utility>
 #include <vector>
 
 namespace sim::uverbs {
 
+// Small, since there are 65,536 memory regions: what comes first in a derived class lies in the gap behind `type`.
 class Object {
    public:
-    enum class Type { pd, mr, mw, cq, qp, srq, ah, uar, umem, devx };
+    enum class Type : uint8_t { pd, mr, mw, cq, qp, srq, ah, uar, umem, devx };
     explicit Object(Type type) : type(type) {}
     virtual ~Object() = default;
     Object(const Object&) = delete;
@@ -23,10 +25,13 @@ class Object {
     // Gives it back to the NIC: 0 or an errno, and then it still exists.
     virtual int destroy() = 0;
 
-    const Type type;
+    // The objects this one stands on: `base`, and MORE_BASES of them where a class stands on several.
+    enum : int { MORE_BASES = 3 };
+    virtual Object** more_bases() { return nullptr; }
+    Object* base = nullptr;
     uint32_t handle = 0;
-    int users = 0;              // objects that stand on this one
-    std::vector<Object*> uses;  // objects this one stands on
+    int users = 0;  // objects that stand on this one
+    const Type type;
 };
 
 // The objects that several commands need. The others live in the file of their commands.
@@ -47,16 +52,12 @@ class Umem {
     Umem& operator=(const Umem&) = delete;
     int reserve(uint64_t address, uint64_t bytes);  // 0 or an errno
     int release();
-    void swap(Umem& other) {
-        std::swap(id_, other.id_);
-        std::swap(valid_, other.valid_);
-    }
+    void swap(Umem& other) { std::swap(id_, other.id_); }
     uint32_t id() const { return id_; }
-    bool valid() const { return valid_; }
+    bool valid() const { return id_ != 0; }
 
    private:
-    uint32_t id_ = 0;
-    bool valid_ = false;
+    uint32_t id_ = 0;  // 0: none, which the NIC never gives out
 };
 
 class Cq : public Object {
@@ -82,28 +83,34 @@ class Srq : public Object {
 
 class Objects {
    public:
-    // Takes over an object the NIC already has; returns its handle.
-    uint32_t add(std::unique_ptr<Object> object, std::initializer_list<Object*> uses = {});
+    // Takes over an object the NIC already has; returns its handle. A handle is used again, but not soon.
+    uint32_t add(std::unique_ptr<Object> object, std::initializer_list<Object*> bases = {});
 
     // The object of that handle and type, or null.
     template <typename T>
     T* find(uint32_t handle) const {
-        auto found = objects_.find(handle);
-        return found != objects_.end() && found->second->type == T::kind ? static_cast<T*>(found->second.get())
-                                                                         : nullptr;
+        Object* object = find_any(handle);
+        return object && object->type == T::kind ? static_cast<T*>(object) : nullptr;
     }
-    Object* find_any(uint32_t handle) const;
+    Object* find_any(uint32_t handle) const {
+        return handle / BLOCK < blocks_.size() ? (*blocks_[handle / BLOCK])[handle % BLOCK].get() : nullptr;
+    }
 
     // 0, EBUSY while something stands on it, or what the NIC said.
     int destroy(Object* object);
     // The second half of destroy(), for commands that answer with what destroy() of the object found out.
     void forget(Object* object);
     void destroy_all();
-    size_t size() const { return objects_.size(); }
+    size_t size() const { return size_; }
 
    private:
-    std::map<uint32_t, std::unique_ptr<Object>> objects_;
-    uint32_t next_ = 1;
+    enum : uint32_t { BLOCK = 256 };
+    typedef std::array<std::unique_ptr<Object>, BLOCK> Block;
+    uint32_t free_handle();
+
+    std::vector<std::unique_ptr<Block>> blocks_;  // by handle; grows when seven eighths are in use
+    size_t size_ = 0;
+    uint32_t next_ = 0;
 };
 
 }  // namespace sim::uverbs

@@ -27,7 +27,9 @@ class Qp : public Object {
     static constexpr Type kind = Type::qp;
     Qp() : Object(kind) {}
     int destroy() override;
+    Object** more_bases() override { return queues; }  // behind the PD
 
+    Object* queues[MORE_BASES] = {};  // of completions and receives
     Umem rings, record;
     uint32_t qpn = 0, type = 0;  // IB_UVERBS_QPT_*
     QpState state = QpState::reset;

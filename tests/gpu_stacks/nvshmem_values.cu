@@ -278,29 +278,32 @@ void barrier_group() {
     nvshmem_free(to);
 }
 
-void collective_group() {
+// Each kernel takes the first 512 words of both arrays.
+void collective(const char* name, void (*kernel)(int*, const int*), int (*expected)(int)) {
     auto* from = symmetric<int>(512);
     auto* to = symmetric<int>(1024);
     std::vector<int> mine(512);
     for (int i = 0; i < 512; ++i) mine[i] = 1000 * me + i;
     CUDA(cudaMemcpy(from, mine.data(), sizeof(int) * 512, cudaMemcpyHostToDevice));
     nvshmem_barrier_all();
-    const auto group = [&](const char* name, void (*kernel)(int*, const int*), auto expected) {
-        kernel<<<1, 128>>>(to, from);
-        finish(name);
-        nvshmem_barrier_all();
-        const auto values = read_back(to, 1024);
-        int wrong = 0;
-        for (int i = 0; i < 512; ++i) wrong += values[i] != expected(i);
-        report(name, wrong);
-        nvshmem_barrier_all();
-    };
-    group("sum reduction", reduce, [](int i) { return 1000 + 2 * i; });
-    group("all-gather", gather, [](int i) { return i; });
-    group("all-to-all", exchange, [](int i) { return (i < 256 ? i : 1000 + i - 256) + 256 * me; });
-    group("broadcast", spread, [](int i) { return 1000 + i; });
+    kernel<<<1, 128>>>(to, from);
+    finish(name);
+    nvshmem_barrier_all();
+    const auto values = read_back(to, 1024);
+    int wrong = 0;
+    for (int i = 0; i < 512; ++i) wrong += values[i] != expected(i);
+    report(name, wrong);
+    nvshmem_barrier_all();
     nvshmem_free(to);
     nvshmem_free(from);
+}
+
+void collective_groups() {
+    collective("sum reduction", reduce, [](int i) { return 1000 + 2 * i; });
+    collective("all-gather", gather, [](int i) { return i; });
+    collective("broadcast", spread, [](int i) { return 1000 + i; });
+    // Here each process also signals itself, which goes through a dynamically connected queue pair.
+    collective("all-to-all", exchange, [](int i) { return (i < 256 ? i : 1000 + i - 256) + 256 * me; });
 }
 
 double median_us(std::vector<uint64_t> ns) {
@@ -394,8 +397,8 @@ int main(int argc, char** argv) {
     signal_group(source);
     atomic_groups();
     barrier_group();
-    collective_group();
     if (argc > 3) measures(std::string(argv[2]) + ".done");
+    collective_groups();
     nvshmem_barrier_all();
     nvshmem_free(source);
     nvshmem_finalize();

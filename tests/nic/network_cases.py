@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+import gda
 import gda.nic
 from gda import _verbs, attach, run
 from gda.errors import CompletionError, GidError, PathMtuError, VerbsError
@@ -148,6 +149,11 @@ def test_version_1_against_version_2(cards, software):
         with pytest.raises(CompletionError) as caught:
             put(one, a, b, 64)
         assert caught.value.syndrome == 0x15
+        found = gda.diagnose(one)
+        assert found[0].headline == "RoCE v1 against v2"
+        assert found[0].values == {
+            "GID index": 2, "own type": "RoCE v1", "peer's type": "RoCE v2", "peer": f"0x{other.qpn:06x}",
+        }  # fmt: skip
         said = [s for s in software.report() if "RoCE v1 against v2" in s]
         assert said and f"0x{other.qpn:06x}" in said[0]
 
@@ -203,6 +209,11 @@ def lose_one_byte_too_many(a, b, software, indices, most):
             software.set_virtual_time(False)
         assert (caught.value.syndrome, caught.value.vendor_syndrome, one.state) == (0x15, 0x81, "ERR")
         assert software.counter("packets_over_link_mtu") - lost == 8
+        found = gda.diagnose(one)
+        assert found[0].headline == "packets over link MTU: 8"
+        assert found[0].values == {"packets_over_link_mtu": 8, "path_mtu": 4096, "active_mtu": 1024}
+        assert found[1].headline == "path MTU 4096, but the link carries 1024"
+        assert "first error: transport retries exhausted (0x15)" in [f.headline for f in found]
         assert took_ns // 1_000_000 == 536  # 8 * 4.096 us * 2^14 = 0.537 s
 
 

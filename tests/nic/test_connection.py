@@ -15,12 +15,12 @@ from gda.nic.connection import Path, init_fields, rtr_fields, rts_fields
 INFO = ConnectionInfo(0x1234, 0x56789A, bytes(range(16)), 5, True, 0, b"\x02\x00\x00\x00\x00\x01")
 PATH = Path(1, 3, True, b"\x02\x03\x04\x05\x06\x07", 5, traffic_class=0x68)
 
-infos = st.builds(
+infos = st.booleans().flatmap(lambda ethernet: st.builds(
     ConnectionInfo,
     qpn=st.integers(1, 2**24 - 1), psn=st.integers(0, 2**24 - 1), gid=st.binary(min_size=16, max_size=16),
-    mtu=st.integers(1, 5), is_ethernet=st.booleans(), lid=st.integers(0, 2**16 - 1),
-    mac=st.binary(min_size=6, max_size=6),
-)  # fmt: skip
+    mtu=st.integers(1, 5), is_ethernet=st.just(ethernet), lid=st.integers(0, 2**16 - 1),
+    mac=st.binary(min_size=6, max_size=6), roce_version=st.integers(0, 2 if ethernet else 0),
+))  # fmt: skip
 
 
 @given(infos)
@@ -55,7 +55,9 @@ def test_cut_and_foreign_are_told_apart():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"qpn": 0}, {"qpn": 1 << 24}, {"psn": -1}, {"gid": b"short"}, {"mtu": 6}, {"mtu": 0}, {"mac": b""}]
+    "wrong",
+    [{"qpn": 0}, {"qpn": 1 << 24}, {"psn": -1}, {"gid": b"short"}, {"mtu": 6}, {"mtu": 0}, {"mac": b""},
+     {"roce_version": 3}],
 )
 def test_impossible_values_are_refused(wrong):
     values = {"qpn": 1, "psn": 0, "gid": bytes(16), "mtu": 5} | wrong

@@ -44,7 +44,7 @@ def run(program: Path, environment: dict[str, str]) -> subprocess.CompletedProce
 
 
 def test_an_initiator_that_puts_from_the_gpu(tmp_path: Path, environment: dict[str, str]) -> None:
-    """NVSHMEM's calls in its order: doorbells as I/O memory, queues and data in GPU memory, with and without dma-buf."""
+    """NVSHMEM's calls in its order: doorbells as I/O memory, queues and data in GPU memory, with, without dma-buf."""
     program = tmp_path / "initiator"
     subprocess.run(
         ["g++", "-std=c++17", "-O1", *WARNINGS, f"-I{ROOT / 'cuda'}", HERE / "uverbs_gpu_initiator.cc", "-o", program,

@@ -122,10 +122,10 @@ def environment(build: Build, name: str, flavour: str, directory: Path) -> dict[
 
 
 def names_of_cases() -> list[tuple[str, str]]:
-    """(program, case) pairs, read from the tables at the end of the programs."""
+    """(program, case) pairs, read from the tables in main(), at the end of the programs."""
     found = []
     for program in PROGRAMS:
-        for line in (HERE / f"{program}.cc").read_text().splitlines():
+        for line in (HERE / f"{program}.cc").read_text().split("\nint main(")[1].splitlines():
             text = line.strip()
             if text.startswith('{"'):
                 found.append((program, text.split('"')[1]))

@@ -278,7 +278,16 @@ def test_many_objects(run: Run, compiled: Callable[[str], Path]) -> None:
     figures = json.loads(done.stdout)
     assert set(figures["messages_per_second"]) == {"1", "64", "256"}
     assert figures["growth_bytes"] < 1 << 20
-    assert figures["bytes_per_region"] < 1024
+
+
+def test_memory_of_idle_objects(run: Run, compiled: Callable[[str], Path]) -> None:
+    """What the NIC takes for each, beside libibverbs' and libmlx5's own and the rings."""
+    done = run(compiled("memory_bench.c"), 256, 4096)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert 64 < figures["region_library_bytes"] < 256  # they were told apart
+    assert 64 < figures["region_bytes"] <= 256
+    assert 64 < figures["queue_pair_bytes"] <= 8192
 
 
 def test_nothing_is_left_in_shared_memory(run: Run) -> None:

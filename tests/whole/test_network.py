@@ -111,6 +111,42 @@ def test_a_put_is_captured(tmp_path: Path) -> None:
     assert b"WQE 1" in packets[0]
 
 
+SEEDED = (
+    PUTS.replace("with gda.open()", "import sys\nwith gda.sim.virtual_time(), gda.open()").replace(
+        "depth=16", "depth=16, psn=0xfffff0"
+    )
+    + """
+    plan = f"drop=5%,duplicate=5%,reorder=5%:3,delay=2us,rate=100Gb,seed={sys.argv[2]}"
+    with gda.sim.faults(plan), gda.sim.capture(sys.argv[1]) as sim:
+        for _ in range(3):
+            put[1, 1](a, dst, src, source.size)
+    assert (source == target).all()
+"""
+)
+
+
+def test_under_virtual_time_a_run_is_a_function_of_its_seed(tmp_path: Path) -> None:
+    """Two processes, the same seed: the same packets at the same nanosecond. Addresses of memory may differ."""
+    traces = []
+    for run, seed in enumerate((7, 7, 8)):
+        capture = tmp_path / f"{run}.pcapng"
+        values = environment(tmp_path) | {"GDA_SIM_DIRECTORY": str(tmp_path / f"host-{run}")}
+        command = [sys.executable, "-c", SEEDED, str(capture), str(seed)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT, env=values)
+        assert result.returncode == 0, result.stderr
+        traces.append([trace_of(packet) for packet in packets_of(capture)])
+    assert len(traces[0]) > 300
+    assert traces[0] == traces[1]
+    assert traces[0] != traces[2]
+
+
+def trace_of(packet: bytes) -> tuple[bytes, int, int, bytes, bytes]:
+    """Time, length, opcode, PSN and comment of a packet block."""
+    length = int.from_bytes(packet[20:24], sys.byteorder)
+    bth = 28 + 14 + (40 if packet[28 + 12 : 28 + 14] == b"\x86\xdd" else 20) + 8
+    return packet[12:20], length, packet[bth], packet[bth + 9 : bth + 12], packet[28 + (length + 3) // 4 * 4 : -4]
+
+
 def test_a_program_runs_with_faults_and_a_capture(tmp_path: Path) -> None:
     capture = tmp_path / "run.pcapng"
     command = ("-m", "gda", "sim", "run", "--faults", "seed=2;drop again", "--capture", str(capture), "--")
