@@ -16,6 +16,7 @@
 #include "sim/engine/completion.h"
 #include "sim/engine/memory.h"
 #include "sim/engine/requester.h"
+#include "sim/engine/wqe.h"
 
 namespace sim {
 
@@ -99,6 +100,7 @@ void ring(DeviceState& s, UarPage* page, uint64_t stored) {
             }
         }
     }
+    if (named && page->qps.size() == 1) return;  // no other can have rung, and records may be far away, on a GPU
     for (Qp* other : page->recent) {
         if (other && other != named) read_send_record(s, other);
     }
@@ -123,9 +125,11 @@ void scan_registers(DeviceState& s, UarPage* page) {
 void read_send_record(DeviceState& s, Qp* qp) {
     if (qp->recordless || !qp->record.umem || qp->send_blocks == 0 || qp->state == MLX5_QPC_STATE_RST) return;
     uint32_t record[2] = {0, 0};
-    if (!read_word(s, qp->record, GDA_DWORD_OFFSET(qp_doorbell_record, send_counter), &record[1], qp->name)) {
+    const uint32_t at = GDA_DWORD_OFFSET(qp_doorbell_record, send_counter);
+    const bool both_on_gpu = qp->record.umem->gpu && qp->record.umem->gpu == qp->send_ring.umem->gpu;
+    if (!(both_on_gpu ? read_record_and_window(s, qp, at, &record[1])
+                      : read_word(s, qp->record, at, &record[1], qp->name)))
         return;
-    }
     produced(s, qp, static_cast<uint16_t>(GDA_GET(qp_doorbell_record, record, send_counter)));
 }
 

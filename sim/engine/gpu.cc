@@ -10,6 +10,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
+#include <initializer_list>
 
 #include "sim/clock.h"
 #include "sim/link/guard.h"
@@ -217,6 +219,31 @@ bool Copier::from_gpu(Context* context, void* destination, uint64_t source, size
         to += part, source += part, bytes -= part;
     }
     return true;
+}
+
+bool Copier::from_gpu(Context* context, const Piece& first, const Piece& second, std::string* problem) {
+    Current current(context->handle);
+    uint8_t* staged = context->staging;
+    for (const Piece* piece : {&first, &second}) {
+        CUresult result = driver().cuMemcpyDtoHAsync_v2(staged, piece->source, piece->bytes, context->stream);
+        if (result != CUDA_SUCCESS) return refused("cuMemcpyDtoHAsync", result, problem);
+        staged += piece->bytes;
+    }
+    if (!wait(context, "a device-to-host copy", first.bytes + second.bytes, problem)) return false;
+    std::memcpy(first.destination, context->staging, first.bytes);
+    std::memcpy(second.destination, context->staging + first.bytes, second.bytes);
+    return true;
+}
+
+bool Copier::hand_over(Context* context, uint64_t destination, const void* entry, size_t bytes, std::string* problem) {
+    Current current(context->handle);
+    const size_t last = 4, body = bytes - last;
+    std::memcpy(context->staging, entry, bytes);
+    CUresult result = driver().cuMemcpyHtoDAsync_v2(destination, context->staging, body, context->stream);
+    if (result == CUDA_SUCCESS)
+        result = driver().cuMemcpyHtoDAsync_v2(destination + body, context->staging + body, last, context->stream);
+    if (result != CUDA_SUCCESS) return refused("cuMemcpyHtoDAsync", result, problem);
+    return wait(context, "a host-to-device copy", bytes, problem);
 }
 
 bool Copier::within_gpu(Context* to, uint64_t destination, Context* from, uint64_t source, size_t bytes,

@@ -30,6 +30,15 @@ class Copier {
     // Each false after a sentence in *problem: the driver refused, or it did not finish within 2 s.
     bool to_gpu(Context* context, uint64_t destination, const void* source, size_t bytes, std::string* problem);
     bool from_gpu(Context* context, void* destination, uint64_t source, size_t bytes, std::string* problem);
+    // Two small places, read in this order and waited for once: the wait costs more than the copy.
+    struct Piece {
+        void* destination;
+        uint64_t source;
+        size_t bytes;
+    };
+    bool from_gpu(Context* context, const Piece& first, const Piece& second, std::string* problem);
+    // An entry whose last four bytes hand it over: they are stored after the rest. Waited for once.
+    bool hand_over(Context* context, uint64_t destination, const void* entry, size_t bytes, std::string* problem);
     bool within_gpu(Context* to, uint64_t destination, Context* from, uint64_t source, size_t bytes,
                     std::string* problem);
 

@@ -139,16 +139,22 @@ bool read_word(DeviceState& s, const Region& region, uint64_t offset, uint32_t* 
     return true;
 }
 
+bool read_word_and_ring(DeviceState& s, const Region& record, uint64_t record_offset, uint32_t* big_endian,
+                        const Region& ring, uint64_t ring_offset, void* to, size_t bytes, const char* whose) {
+    std::string problem;
+    if (s.copier.from_gpu(record.umem->gpu, {big_endian, record.address() + record_offset, sizeof *big_endian},
+                          {to, ring.address() + ring_offset, bytes}, &problem)) {
+        return true;
+    }
+    said(s, whose, problem);
+    return false;
+}
+
 bool publish(DeviceState& s, const Region& region, uint64_t offset, const void* from, size_t bytes, const char* whose) {
     const uint64_t address = region.address() + offset;
     if (region.umem->gpu) {
         std::string problem;
-        const uint8_t* body = static_cast<const uint8_t*>(from);
-        // Two copies: the last dword may not be seen before the rest.
-        if (s.copier.to_gpu(region.umem->gpu, address, body, bytes - 4, &problem) &&
-            s.copier.to_gpu(region.umem->gpu, address + bytes - 4, body + bytes - 4, 4, &problem)) {
-            return true;
-        }
+        if (s.copier.hand_over(region.umem->gpu, address, from, bytes, &problem)) return true;
         said(s, whose, problem);
         return false;
     }

@@ -30,6 +30,9 @@ uint8_t* bring_to_host(DeviceState& s, const Span& source, uint64_t offset, cons
 // Rings and records. False: their memory is gone (a sentence was said).
 bool read_ring(DeviceState& s, const Region& region, uint64_t offset, void* to, size_t bytes, const char* whose);
 bool read_word(DeviceState& s, const Region& region, uint64_t offset, uint32_t* big_endian, const char* whose);
+// Both at once, the record first, where both lie on the same GPU.
+bool read_word_and_ring(DeviceState& s, const Region& record, uint64_t record_offset, uint32_t* big_endian,
+                        const Region& ring, uint64_t ring_offset, void* to, size_t bytes, const char* whose);
 // A completion entry; its last dword is what hands it over.
 bool publish(DeviceState& s, const Region& region, uint64_t offset, const void* from, size_t bytes, const char* whose);
 

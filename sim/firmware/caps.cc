@@ -90,6 +90,15 @@ void atomics(uint8_t* cap) {
     GDA_SET(atomic_caps, cap, atomic_size_dc, ATOMIC_SIZES);
 }
 
+// Whole pages, so that programs map theirs and nobody else's.
+void device_memory(uint8_t* cap) {
+    GDA_SET(device_mem_cap, cap, memic, 1);
+    GDA_SET(device_mem_cap, cap, log_min_memic_alloc_size, 6);
+    GDA_SET(device_mem_cap, cap, log_max_memic_addr_alignment, 12);
+    GDA_SET(device_mem_cap, cap, memic_bar_size, DEVICE_MEMORY_BYTES);
+    GDA_SET(device_mem_cap, cap, max_memic_size, DEVICE_MEMORY_BYTES);
+}
+
 }  // namespace
 
 Answer query_hca_cap(DeviceState& s, const uint8_t* in, uint8_t* out) {
@@ -105,9 +114,10 @@ Answer query_hca_cap(DeviceState& s, const uint8_t* in, uint8_t* out) {
             return roce(cap), Answer{};
         case HCA_CAP_ATOMIC:
             return atomics(cap), Answer{};
+        case HCA_CAP_DEV_MEM:
+            return device_memory(cap), Answer{};
         case HCA_CAP_QOS:  // of these the NIC has nothing: all zero
         case HCA_CAP_FLOW_TABLE:
-        case HCA_CAP_DEV_MEM:
             return {};
     }
     return {Cause::bad_capability, text("op_mod 0x%x", op_mod)};

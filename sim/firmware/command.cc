@@ -64,7 +64,9 @@ const Words CAUSES[] = {
     {Cause::migration, MLX5_CMD_STAT_BAD_PARAM_ERR,
      "pm_state is not MIGRATED (3): set it at CREATE_QP or RST2INIT, or the queue pair refuses to move"},
     {Cause::access_mode, MLX5_CMD_STAT_BAD_PARAM_ERR,
-     "only keys of one range (MTT), of all addresses (PA) and of pieces of other keys (KLM, KSM) are supported"},
+     "only keys of one range (MTT), of all addresses (PA), of pieces of other keys (KLM, KSM) and of device memory "
+     "(MEMIC) "
+     "are supported"},
     {Cause::translations, MLX5_CMD_STAT_BAD_PARAM_ERR, "the list of translations does not fit"},
     {Cause::key_range, MLX5_CMD_STAT_BAD_PARAM_ERR,
      "the range of the key is empty, goes round, or is not within its umem"},

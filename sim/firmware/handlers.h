@@ -95,6 +95,7 @@ enum Limits : uint32_t {
     LOG_MAX_FETCHES = 4,  // reads and atomics outstanding, either way: engine/state.h ATOMIC_RESULTS
     MAX_SEND_WQE_BYTES = 1024,
     MAX_RECEIVE_WQE_BYTES = 512,
+    DEVICE_MEMORY_BYTES = 128 * 1024,  // the driver hands it out: uverbs/device_memory.cc
     FIRST_CQ = 0x10,
     FIRST_RMP = 0x10,
     FIRST_QP = 0x40,

@@ -41,10 +41,12 @@ Answer read_key(DeviceState& s, const uint8_t* in, Mkey* key) {
     const uint32_t pdn = static_cast<uint32_t>(GDA_GET(mkc, mkc, pd));
     key->pd = s.pds.find(pdn);
     if (!key->pd) return {Cause::no_such_pd, text("PD %u", pdn)};
-    const uint32_t mode = static_cast<uint32_t>(GDA_GET(mkc, mkc, access_mode_1_0));
+    const uint32_t mode =
+        static_cast<uint32_t>(GDA_GET(mkc, mkc, access_mode_4_2) * 4 + GDA_GET(mkc, mkc, access_mode_1_0));
     const bool has_umem = GDA_GET(create_mkey_in, in, mkey_umem_valid) != 0;
     key->whole = GDA_GET(mkc, mkc, length64) != 0;
-    if (GDA_GET(mkc, mkc, access_mode_4_2) != 0) return {Cause::access_mode, "access_mode_4_2 is not 0"};
+    const bool own_memory = mode == MKC_ACCESS_MODE_MEMIC;  // the driver's umem says where
+    if (mode > MKC_ACCESS_MODE_KSM && !own_memory) return {Cause::access_mode, text("mode %u", mode)};
     if (GDA_GET(mkc, mkc, bsf_en)) return {Cause::access_mode, "bsf_en: signatures and encryption are not offered"};
     key->free = GDA_GET(mkc, mkc, free) != 0;
     key->changeable = GDA_GET(mkc, mkc, umr_en) != 0;
@@ -56,7 +58,7 @@ Answer read_key(DeviceState& s, const uint8_t* in, Mkey* key) {
         const Answer answer = read_list(s, in, mode, key);
         if (answer.cause != Cause::none) return answer;
     }
-    if (mode == MKC_ACCESS_MODE_MTT && !has_umem) return {Cause::umem_needed, "mkey_umem_valid is 0"};
+    if ((mode == MKC_ACCESS_MODE_MTT || own_memory) && !has_umem) return {Cause::umem_needed, "mkey_umem_valid is 0"};
     key->local_read = GDA_GET(mkc, mkc, lr) != 0;
     key->local_write = GDA_GET(mkc, mkc, lw) != 0;
     key->remote_read = GDA_GET(mkc, mkc, rr) != 0;
@@ -65,7 +67,7 @@ Answer read_key(DeviceState& s, const uint8_t* in, Mkey* key) {
     if ((key->remote_write || key->remote_atomic) && !key->local_write) return {Cause::remote_needs_local, ""};
     key->start = GDA_GET(mkc, mkc, start_addr);
     key->bytes = GDA_GET(mkc, mkc, len);
-    if (!key->whole && !key->free && (key->bytes == 0 || key->start + key->bytes < key->start)) {
+    if (!key->whole && !key->free && ((key->bytes == 0 && !own_memory) || key->start + key->bytes < key->start)) {
         return {Cause::key_range, text("0x%" PRIx64 "..+%" PRIu64, key->start, key->bytes)};
     }
     if (has_umem && !of_pieces) {

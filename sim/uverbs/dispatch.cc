@@ -16,6 +16,7 @@
 
 #include "sim/link/guard.h"
 #include "sim/uverbs/context.h"
+#include "sim/uverbs/device_memory.h"
 #include "sim/uverbs/nic.h"
 #include "sim/uverbs/uar.h"
 
@@ -175,7 +176,12 @@ const Method methods[] = {
     {UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE, "SRQ_CREATE", srq::create},
     {UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY, "PD_QUERY", pd::query},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR, "REG_DMABUF_MR", mr::register_dmabuf},
+    {UVERBS_OBJECT_MR, UVERBS_METHOD_DM_MR_REG, "DM_MR_REG", mr::register_device_memory},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR, "QUERY_MR", mr::query},
+    {UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC, "DM_ALLOC", device_memory::allocate},
+    {UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, "DM_FREE", device_memory::release},
+    {UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY, "DM_QUERY", device_memory::query},
+    {UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_MAP_OP_ADDR, "DM_MAP_OP_ADDR", device_memory::map_operation},
     {MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, "UAR_ALLOC", uar::allocate},
     {MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, "UAR_DESTROY", uar::destroy},
     {MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, "DEVX_OTHER", devx::other},

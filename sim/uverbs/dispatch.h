@@ -124,6 +124,7 @@ int register_(Context&, const WriteCommand&);
 int reregister(Context&, const WriteCommand&);
 int deregister(Context&, const WriteCommand&);
 int register_dmabuf(Context&, Request&);
+int register_device_memory(Context&, Request&);
 int query(Context&, Request&);
 }  // namespace mr
 namespace mw {

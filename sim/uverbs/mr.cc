@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory regions: REG_MR, REREG_MR, DEREG_MR, QUERY_MR and REG_DMABUF_MR. A region is a umem and a key over it, as the
-// real driver would make by CREATE_MKEY over pinned pages.
+// Memory regions: REG_MR, REREG_MR, DEREG_MR, QUERY_MR, REG_DMABUF_MR and DM_MR_REG. A region is a umem and a key over
+// it, as the real driver would make by CREATE_MKEY over pinned pages.
 #include <errno.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "sim/uverbs/context.h"
+#include "sim/uverbs/device_memory.h"
 #include "sim/uverbs/dispatch.h"
 #include "sim/uverbs/dmabuf.h"
 #include "sim/uverbs/mapping.h"
@@ -39,6 +42,8 @@ int check_access(uint32_t access) {
 struct Range {
     uint64_t start = 0, bytes = 0, iova = 0;
 };
+// Memory of the host the card maps by pages; its own it reaches by byte, and an empty region of it is one.
+enum class Place { host, card };
 
 // Of 4 KiB: 32 bits are enough for all the memory there is.
 uint32_t pages(const Range& range) {
@@ -50,13 +55,13 @@ class Key {
    public:
     ~Key() { release(); }
 
-    int make(const Range& range, uint32_t pdn, uint32_t access) {
+    int make(const Range& range, uint32_t pdn, uint32_t access, Place place = Place::host) {
         // The low eight bits of a key belong to the driver: another value for each region catches stale keys.
         static std::atomic<uint32_t> variant{0};
         const uint32_t low = variant.fetch_add(1) & 0xff;
-        if (int error = reserve(range, access, &umem_)) return error;
+        if (int error = reserve(range, access, place, &umem_)) return error;
         SIM_COMMAND_OF(command, create_mkey, gda::prm::MLX5_CMD_OP_CREATE_MKEY);
-        fill(range, pdn, access, umem_.id(), low, command.in);
+        fill(range, pdn, access, place, umem_.id(), low, command.in);
         if (int error = execute(command)) return error;
         key_ = static_cast<uint32_t>(GDA_GET(create_mkey_out, command.out, mkey_index)) << 8 | low;
         room_pages_ = pages(range);
@@ -69,9 +74,9 @@ class Key {
         if (other_range && pages(range) > room_pages_) return ENOSPC;
         Umem umem;
         if (other_range)
-            if (int error = reserve(range, access, &umem)) return error;
+            if (int error = reserve(range, access, Place::host, &umem)) return error;
         SIM_COMMAND(create_mkey) command;
-        fill(range, pdn, access, (umem.valid() ? umem : umem_).id(), key_ & 0xff, command.in);
+        fill(range, pdn, access, Place::host, (umem.valid() ? umem : umem_).id(), key_ & 0xff, command.in);
         {
             Nic nic;
             if (!nic) return ENODEV;
@@ -100,14 +105,18 @@ class Key {
 
    private:
     uint32_t index() const { return key_ >> 8; }
-    static int reserve(const Range& range, uint32_t access, Umem* umem) {
-        if (!range.bytes || range.start + range.bytes < range.start) return EINVAL;
-        if ((range.start & page_mask) != (range.iova & page_mask)) return EINVAL;  // the card maps whole pages
+    static int reserve(const Range& range, uint32_t access, Place place, Umem* umem) {
+        if (range.start + range.bytes < range.start) return EINVAL;
+        if (place == Place::card) return umem->reserve(range.start, std::max<uint64_t>(range.bytes, 1));
+        if (!range.bytes || (range.start & page_mask) != (range.iova & page_mask)) return EINVAL;
         if (int error = check_mapped(range.start, range.bytes, access & IB_UVERBS_ACCESS_LOCAL_WRITE)) return error;
         return umem->reserve(range.start, range.bytes);
     }
-    static void fill(const Range& range, uint32_t pdn, uint32_t access, uint32_t umem, uint32_t low, uint8_t* in) {
-        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.access_mode_1_0, gda::prm::MKC_ACCESS_MODE_MTT);
+    static void fill(const Range& range, uint32_t pdn, uint32_t access, Place place, uint32_t umem, uint32_t low,
+                     uint8_t* in) {
+        const uint32_t mode = place == Place::host ? gda::prm::MKC_ACCESS_MODE_MTT : gda::prm::MKC_ACCESS_MODE_MEMIC;
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.access_mode_1_0, mode % 4);
+        GDA_SET(create_mkey_in, in, memory_key_mkey_entry.access_mode_4_2, mode / 4);
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.a, !!(access & IB_UVERBS_ACCESS_REMOTE_ATOMIC));
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.rw, !!(access & IB_UVERBS_ACCESS_REMOTE_WRITE));
         GDA_SET(create_mkey_in, in, memory_key_mkey_entry.rr, !!(access & IB_UVERBS_ACCESS_REMOTE_READ));
@@ -142,6 +151,14 @@ class Mr : public Object {
     Key key;
 };
 
+class DeviceMemoryMr : public Mr {
+   public:
+    Object** more_bases() override { return bases_.data(); }
+
+   private:
+    std::array<Object*, MORE_BASES> bases_ = {};
+};
+
 }  // namespace
 
 int register_(Context& context, const WriteCommand& command) {
@@ -167,7 +184,7 @@ int reregister(Context& context, const WriteCommand& command) {
     ib_uverbs_rereg_mr request;
     if (!command.read(&request)) return ENOSPC;
     auto* mr = context.objects.find<Mr>(request.mr_handle);
-    if (!mr || !request.flags || (request.flags & ~change_all)) return EINVAL;
+    if (!mr || !request.flags || (request.flags & ~change_all) || mr->more_bases()) return EINVAL;
     const uint32_t access = request.flags & change_access ? request.access_flags : mr->access;
     if (int error = check_access(access)) return error;
     auto* pd = request.flags & change_pd ? context.objects.find<Pd>(request.pd_handle) : static_cast<Pd*>(mr->base);
@@ -221,6 +238,28 @@ int register_dmabuf(Context& context, Request& request) {
     request.answer(UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, mr->key.key());
     request.answer(UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY, mr->key.key());
     request.set_handle(UVERBS_ATTR_REG_DMABUF_MR_HANDLE, context.objects.add(std::move(mr), {pd}));
+    return 0;
+}
+
+// Addresses of such a region count from its beginning: where the program has mapped it is nobody else's business.
+int register_device_memory(Context& context, Request& request) {
+    auto* pd = context.objects.find<Pd>(request.handle(UVERBS_ATTR_REG_DM_MR_PD_HANDLE));
+    auto* memory = context.objects.find<DeviceMemory>(request.handle(UVERBS_ATTR_REG_DM_MR_DM_HANDLE));
+    if (!pd || !memory) return ENOENT;
+    const auto offset = request.value<uint64_t>(UVERBS_ATTR_REG_DM_MR_OFFSET);
+    const auto bytes = request.value<uint64_t>(UVERBS_ATTR_REG_DM_MR_LENGTH);
+    const auto access = request.value<uint32_t>(UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS);
+    if (!(access & IB_UVERBS_ACCESS_ZERO_BASED)) return EINVAL;
+    if (access & (IB_UVERBS_ACCESS_MW_BIND | IB_UVERBS_ACCESS_HUGETLB)) return EINVAL;
+    if (int error = check_access(access)) return error;
+    if (bytes > memory->bytes() || offset > memory->bytes() - bytes) return EINVAL;
+    auto mr = std::make_unique<DeviceMemoryMr>();
+    mr->range = {memory->address() + offset, bytes, 0};
+    mr->access = access;
+    if (int error = mr->key.make(mr->range, pd->pdn, access, Place::card)) return error;
+    request.answer(UVERBS_ATTR_REG_DM_MR_RESP_LKEY, mr->key.key());
+    request.answer(UVERBS_ATTR_REG_DM_MR_RESP_RKEY, mr->key.key());
+    request.set_handle(UVERBS_ATTR_REG_DM_MR_HANDLE, context.objects.add(std::move(mr), {pd, memory}));
     return 0;
 }
 

@@ -15,6 +15,7 @@
 #include <new>
 
 #include "sim/uverbs/context.h"
+#include "sim/uverbs/device_memory.h"
 #include "sim/uverbs/events.h"
 #include "sim/uverbs/sysfs.h"
 
@@ -76,6 +77,11 @@ bool read_limits(Device& device, Limits* limits) {
     constexpr uint32_t both = gda::prm::MLX5_ATOMIC_OPS_CMP_SWAP | gda::prm::MLX5_ATOMIC_OPS_FETCH_ADD, eight_bytes = 8;
     l.atomic = GDA_GET(cmd_hca_cap, cap, atomic) && (GDA_GET(atomic_caps, atomics, atomic_operations) & both) == both &&
                (GDA_GET(atomic_caps, atomics, atomic_size_qp) & eight_bytes);
+    uint8_t memory[GDA_BYTES_OF(device_mem_cap)];
+    if (!query_capabilities(device, gda::prm::HCA_CAP_DEV_MEM, memory)) return false;
+    if (GDA_GET(device_mem_cap, memory, memic)) l.device_memory = GDA_GET(device_mem_cap, memory, max_memic_size);
+    l.device_memory_unit = 1u << GDA_GET(device_mem_cap, memory, log_min_memic_alloc_size);
+    l.log_device_memory_alignment = GDA_GET(device_mem_cap, memory, log_max_memic_addr_alignment);
     // The driver decides how much of the card's tables it shows: the addresses that are filled in, the default key.
     l.gid_entries = static_cast<uint32_t>(Device::gid_count());
     l.pkey_entries = 1;
@@ -109,6 +115,7 @@ void after_fork_in_child() {
     for (auto& device : devices) device = nullptr;
     users = 0;
     events::forget();
+    device_memory::forget();
     files::forget();
     sysfs::forget();
     after_fork_in_parent();

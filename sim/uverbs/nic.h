@@ -22,6 +22,8 @@ struct Limits {
              log_max_responses = 0;                  // reads and atomics in flight per QP: as requester, responder
     uint32_t max_send_wqe = 0, max_receive_wqe = 0;  // bytes
     uint32_t gid_entries = 0, pkey_entries = 0, frequency_khz = 0, ack_delay = 0, vhca_id = 0;
+    uint32_t device_memory = 0, device_memory_unit = 0;  // bytes: all of it, and the least that is given
+    uint32_t log_device_memory_alignment = 0;            // the largest that may be asked for
     bool atomic = false;
 };
 

@@ -16,7 +16,7 @@ namespace sim::uverbs {
 // Small, since there are 65,536 memory regions: what comes first in a derived class lies in the gap behind `type`.
 class Object {
    public:
-    enum class Type : uint8_t { pd, mr, mw, cq, qp, srq, ah, uar, umem, devx };
+    enum class Type : uint8_t { pd, mr, mw, cq, qp, srq, ah, uar, umem, devx, device_memory };
     explicit Object(Type type) : type(type) {}
     virtual ~Object() = default;
     Object(const Object&) = delete;

@@ -2,7 +2,7 @@
 // Questions about the device, its port and its address table, and what opens a context for use: GET_CONTEXT, or
 // QUERY_CONTEXT for one that came from elsewhere, and ASYNC_EVENT_ALLOC.
 // Answers are what mlx5_ib derives from the card's capabilities. Not announced, because the NIC does not do it: CQE
-// compression, multi-packet WQEs, on-demand paging, device memory, TSO, raw packets, memory windows, XRC, tag matching.
+// compression, multi-packet WQEs, on-demand paging, TSO, raw packets, XRC, tag matching.
 #include <errno.h>
 #include <gda/formats/wqe.h>
 #include <net/if.h>
@@ -185,6 +185,7 @@ int query_device_ex(Context&, const WriteCommand& command) {
     response.timestamp_mask = ~0ull;
     response.hca_core_clock = Nic::limits().frequency_khz;
     response.device_cap_flags_ex = response.base.device_cap_flags;
+    response.max_dm_size = Nic::limits().device_memory;
     command.answer(response);
     mlx5_ib_query_device_resp driver{};
     driver.response_length = static_cast<uint32_t>(std::min(sizeof driver, command.driver_out.bytes));

@@ -108,7 +108,7 @@ void refusals_of_creation() {
     p.expect(CQ_WITH(uar_page, 8), MLX5_CMD_STAT_BAD_RES_ERR, "no such doorbell page");
     p.expect(CQ_WITH(dbr_umem_valid, 0), MLX5_CMD_STAT_BAD_PARAM_ERR, "doorbell record is needed");
     p.expect(KEY_WITH(pd, 999), MLX5_CMD_STAT_BAD_RES_ERR, "no such protection domain");
-    p.expect(KEY_WITH(access_mode_4_2, 1), MLX5_CMD_STAT_BAD_PARAM_ERR, "access_mode_4_2");
+    p.expect(KEY_WITH(access_mode_4_2, 2), MLX5_CMD_STAT_BAD_PARAM_ERR, "mode 9");
     p.expect(KEY_WITH(len, 1 << 20), MLX5_CMD_STAT_BAD_PARAM_ERR, "is not within its umem");
     p.expect(KEY_WITH(len, 0), MLX5_CMD_STAT_BAD_PARAM_ERR, "empty");
     p.expect(KEY_WITH(rw, 1), MLX5_CMD_STAT_BAD_PARAM_ERR, "need local write");

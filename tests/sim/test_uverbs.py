@@ -254,6 +254,11 @@ def test_device_pd_and_mr_are_imported(run: Run, compiled: Callable[[str], Path]
     assert done.returncode == 0, done.stderr
 
 
+def test_device_memory(run: Run, compiled: Callable[[str], Path]) -> None:
+    done = run(compiled("uverbs_device_memory.c"))
+    assert done.returncode == 0, done.stderr
+
+
 def test_post_bench_prints_its_figures(run: Run, compiled: Callable[[str], Path]) -> None:
     done = run(compiled("post_bench.c"), 2000)
     assert done.returncode == 0, done.stderr

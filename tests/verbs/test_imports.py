@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 import numpy as np
@@ -71,10 +72,22 @@ def test_a_descriptor_that_is_no_device_is_refused():
         os.close(fd)
 
 
-def test_device_memory_is_refused_clearly(context):
-    assert _verbs.ibv_query_device_ex(context)["max_dm_size"] == 0
-    with pytest.raises(VerbsError, match=r"ibv_alloc_dm\(\w+, length=64, log_align_req=0\)(.|\n)*max_dm_size"):
-        _verbs.ibv_alloc_dm(context, 64)
+def test_device_memory(context):
+    most = _verbs.ibv_query_device_ex(context)["max_dm_size"]
+    with _verbs.ibv_alloc_dm(context, most) as dm:
+        view = _verbs.mlx5dv_init_obj_dm(dm)
+        assert view.length == most
+        word = ctypes.c_uint32.from_address(view.buf)
+        word.value = 5
+        with (
+            _verbs.ibv_import_device(os.dup(context.cmd_fd)) as guest,
+            _verbs.ibv_import_dm(guest, dm.handle) as same,
+        ):
+            again = ctypes.c_uint32.from_address(_verbs.mlx5dv_init_obj_dm(same).buf)
+            assert again.value == 5
+    words = rf"ibv_alloc_dm\(\w+, length={most + 1}, log_align_req=0\)(.|\n)*max_dm_size"
+    with pytest.raises(VerbsError, match=words):
+        _verbs.ibv_alloc_dm(context, most + 1)
     with pytest.raises(VerbsError, match=r"ibv_import_dm\(\w+, handle=5\)(.|\n)*max_dm_size"):
         _verbs.ibv_import_dm(context, 5)
     with pytest.raises(TypeError):

@@ -127,10 +127,11 @@ enum qp_opt_param {
 };
 
 enum mkc_access_mode {
-    MKC_ACCESS_MODE_PA = 0x0,   // the whole address space of the process
-    MKC_ACCESS_MODE_MTT = 0x1,  // one contiguous range of registered memory
-    MKC_ACCESS_MODE_KLM = 0x2,  // a list of pieces of other keys' memory
-    MKC_ACCESS_MODE_KSM = 0x3,  // the same, all pieces of 2^log_page_size bytes
+    MKC_ACCESS_MODE_PA = 0x0,     // the whole address space of the process
+    MKC_ACCESS_MODE_MTT = 0x1,    // one contiguous range of registered memory
+    MKC_ACCESS_MODE_KLM = 0x2,    // a list of pieces of other keys' memory
+    MKC_ACCESS_MODE_KSM = 0x3,    // the same, all pieces of 2^log_page_size bytes
+    MKC_ACCESS_MODE_MEMIC = 0x5,  // device memory; the third bit is access_mode_4_2's
 };
 
 // atomic_caps.atomic_operations.
@@ -338,6 +339,30 @@ struct roce_cap_bits {
     u8 reserved_at_e0[0x10];
     u8 roce_address_table_size[0x10];
     u8 reserved_at_100[0x700];
+};
+
+// Memory of the card's own that programs map and peers reach ("MEMIC").
+struct device_mem_cap_bits {
+    u8 memic[0x1];
+    u8 reserved_at_1[0x1f];
+    u8 reserved_at_20[0xb];
+    u8 log_min_memic_alloc_size[0x5];
+    u8 reserved_at_30[0x8];
+    u8 log_max_memic_addr_alignment[0x8];
+    u8 memic_bar_start_addr[0x40];
+    u8 memic_bar_size[0x20];
+    u8 max_memic_size[0x20];  // bytes
+    u8 steering_sw_icm_start_address[0x40];
+    u8 reserved_at_100[0x8];
+    u8 log_header_modify_sw_icm_size[0x8];
+    u8 reserved_at_110[0x2];
+    u8 log_sw_icm_alloc_granularity[0x6];
+    u8 log_steering_sw_icm_size[0x8];
+    u8 reserved_at_120[0x20];
+    u8 header_modify_sw_icm_start_address[0x40];
+    u8 reserved_at_180[0x80];
+    u8 memic_operations[0x20];  // a bit for each operation that a mapping can stand for
+    u8 reserved_at_220[0x5e0];
 };
 
 struct query_hca_cap_in_bits {
