@@ -134,7 +134,7 @@ class SoftwareNic:
         self._order(self._library.gda_sim_set_capture, os.fspath(path))
 
     def _order(self, function: Callable[[bytes], int], text: str) -> None:
-        code = function(text.encode())
+        code = function(_encoded(text))
         if code == -errno.EINVAL:
             raise ArgumentError(_reason(self._library, code))
         if code:
@@ -190,7 +190,7 @@ def check_faults(text: str) -> None:
     """Raise ArgumentError unless the software NIC would understand these faults. Needs no NIC."""
     library, _ = _library()
     library.gda_sim_check_faults.argtypes = [ctypes.c_char_p]
-    if library.gda_sim_check_faults(text.encode()):
+    if library.gda_sim_check_faults(_encoded(text)):
         raise ArgumentError(_reason(library, -errno.EINVAL))
 
 
@@ -237,6 +237,16 @@ def _reason(library: ctypes.CDLL, code: int) -> str:
     library.gda_sim_message.restype = ctypes.c_char_p
     message: bytes | None = library.gda_sim_message()
     return message.decode(errors="replace") if message else os.strerror(abs(code))
+
+
+def _encoded(text: str) -> bytes:
+    # C reads up to a zero byte: what follows it would be overlooked.
+    if "\0" in text:
+        raise ArgumentError(f"{text!r} has a zero character", "leave it out")
+    try:
+        return os.fsencode(text)  # a file's name may hold bytes that are no text
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"{text!r} is no text: {error}") from error
 
 
 def _lines(text: bytes | None) -> list[str]:

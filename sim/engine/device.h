@@ -53,6 +53,13 @@ class Device {
     int allocate_pd(uint32_t* pdn);
     int release_pd(uint32_t pdn);
 
+    // Domains of XRC. 0 or a negative errno; EBUSY while a queue pair or a shared receive queue is in it.
+    int allocate_xrcd(uint32_t* number);
+    int release_xrcd(uint32_t number);
+    // Opens a shared receive queue to the peers of queue pairs of that domain: what they send is reported to that
+    // completion queue, as `user_index`. For the rest of its life. 0 or a negative errno.
+    int open_srq(uint32_t srqn, uint32_t xrcd, uint32_t cqn, uint32_t user_index);
+
     // The driver's own work request on a key (UMR): `in` is the struct create_mkey_in that an existing key shall now
     // stand for; its number stays. 0, or a negative errno with nothing changed.
     int rewrite_key(uint32_t index, const void* in);

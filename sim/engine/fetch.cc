@@ -11,6 +11,7 @@
 #include "sim/engine/reply.h"
 #include "sim/engine/responder.h"
 #include "sim/engine/vendor.h"
+#include "sim/link/wire.h"
 
 namespace sim {
 
@@ -20,7 +21,7 @@ namespace {
 
 // The reply goes out in a later look at the queue pair, so that no answer arrives inside the call that asked for it.
 bool take_read(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn, bool again, uint32_t* packets) {
-    const uint8_t* reth = packet.header + GDA_BYTES_OF(bth);
+    const uint8_t* reth = operation_headers(packet);
     Reply reply;
     reply.kind = Reply::Kind::read;
     reply.again = again;
@@ -43,7 +44,7 @@ bool take_read(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn, bool 
 }
 
 AtomicOperation operation_of(const Packet& packet, uint32_t operation, bool masked) {
-    const uint8_t* at = packet.header + GDA_BYTES_OF(bth);
+    const uint8_t* at = operation_headers(packet);
     AtomicOperation o;
     o.compares = operation == RC_COMPARE_SWAP;
     o.swap_add = GDA_GET(atomiceth, at, swap_add);
@@ -59,7 +60,7 @@ AtomicOperation operation_of(const Packet& packet, uint32_t operation, bool mask
 }
 
 bool take_atomic(DeviceState& s, Qp* qp, const Packet& packet, uint32_t operation, bool masked, uint32_t psn) {
-    const uint8_t* at = packet.header + GDA_BYTES_OF(bth);
+    const uint8_t* at = operation_headers(packet);
     const AtomicOperation o = operation_of(packet, operation, masked);
     const uint64_t address = GDA_GET(atomiceth, at, va);
     const uint32_t key = static_cast<uint32_t>(GDA_GET(atomiceth, at, rkey));
@@ -96,13 +97,14 @@ bool take_atomic(DeviceState& s, Qp* qp, const Packet& packet, uint32_t operatio
 
 // One packet, and a reply that takes as many sequence numbers as it has packets.
 void take_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
-    const bool masked = GDA_GET(bth_parts, packet.header, transport) != BTH_RC;
+    const Meaning meaning = meaning_of(static_cast<uint8_t>(GDA_GET(bth, packet.header, opcode)));
+    const bool masked = meaning.masked;
     if (qp->fetch_replies >= qp->most_replies) {
         return refuse(
             s, qp, psn, AETH_NAK_INVALID_REQUEST, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
             text("more than %u reads and atomics are outstanding (log_rra_max of this queue pair)", qp->most_replies));
     }
-    const uint32_t operation = static_cast<uint32_t>(GDA_GET(bth_parts, packet.header, operation));
+    const uint32_t operation = meaning.code;
     uint32_t packets = 1;
     const bool read = operation == RC_RDMA_READ_REQUEST;
     if (!(read ? take_read(s, qp, packet, psn, false, &packets) : take_atomic(s, qp, packet, operation, masked, psn)))

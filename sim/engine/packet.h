@@ -21,8 +21,15 @@ enum : uint8_t { DEFAULT_HOP_LIMIT = 64 };
 // switches choose among paths by it. Source: annex A17, "UDP source port".
 uint16_t flow_port_of(uint32_t own_qpn, uint32_t peer_qpn);
 
+// The transport that a queue pair speaks: enum bth_transport.
+uint32_t wire_transport(const Qp* qp);
+
 // Base header and addresses of a packet to the peer of a connection; what follows the base header is added behind it.
+// The opcode is RC's, and becomes that of the queue pair's transport; or one of the masked atomics.
 void begin_packet(const Qp* qp, uint8_t opcode, uint32_t psn, Packet* packet);
+
+// What the operation of a packet brings behind BTH and the headers of its transport.
+const uint8_t* operation_headers(const Packet& packet);
 
 // `bytes` of payload at `list`; a run when it is more than one packet's.
 void set_payload(const Qp* qp, const iovec* list, size_t count, uint64_t bytes, Packet* packet);

@@ -64,6 +64,7 @@ void give_up(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome syndrome, const
     qp->fetch_replies = qp->again_replies = 0;
     qp->failing = true;
     const bool access = syndrome == AETH_NAK_REMOTE_ACCESS;
+    if (qp->target) return;  // a target outlives its connections
     s.pending.push_back({false, qp->number, access ? AsyncEvent::qp_access_error : AsyncEvent::qp_request_error});
 }
 
@@ -82,7 +83,8 @@ bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
     Span span = {};
     std::string why;
     // Again for every packet: the key may have been destroyed since the last one.
-    if (bytes && !resolve(s, reply.key, reply.address, reply.bytes, qp, Access::remote_read, &span, &why)) {
+    if (bytes && !resolve(s, reply.key, reply.address, reply.bytes, Asker(reply.pd, qp->number), Access::remote_read,
+                          &span, &why)) {
         give_up(s, qp, reply.psn, AETH_NAK_REMOTE_ACCESS, why);
         return true;
     }
@@ -137,6 +139,7 @@ void send_answer(DeviceState& s, Qp* qp, uint8_t syndrome, uint32_t psn) {
 
 void queue_reply(DeviceState& s, Qp* qp, const Reply& reply) {
     qp->replies.push_back(reply);
+    qp->replies.back().pd = qp->pd;
     qp->replies.back().msn = reply.again ? qp->msn : psn_add(qp->msn, 1);  // with this one
     ++(reply.again ? qp->again_replies : qp->fetch_replies);
     s.look_at(qp);

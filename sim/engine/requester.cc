@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "sim/engine/completion.h"
+#include "sim/engine/dc.h"
 #include "sim/engine/receive.h"
 #include "sim/engine/reply.h"
 #include "sim/engine/retry.h"
@@ -108,6 +109,10 @@ void pump(DeviceState& s, Qp* qp) {
             retire(s, qp);
             continue;
         }
+        if (qp->dc_initiator() && must_turn(s, qp, wqe)) {
+            if (qp->cursor != 0) return;  // until the target before has answered everything
+            turn(s, qp, wqe, &m);
+        }
         const Sent sent = transmit(s, qp, wqe, &budget);
         if (sent == Sent::stopped) retire(s, qp);
         if (sent != Sent::all) return;
@@ -162,7 +167,8 @@ bool serve(DeviceState& s, Qp* qp) {
     if (qp->state == MLX5_QPC_STATE_ERR) {
         flush_sends(s, qp);
         flush_receives(s, qp);
-        return true;  // what is posted later must be flushed too
+        if (qp->target) return false;  // nothing is ever posted to it
+        return true;                   // what is posted later must be flushed too
     }
     if (qp->announced_ns && s.now_ns - qp->announced_ns >= RECORD_GRACE_NS) {
         s.report.say(
@@ -240,7 +246,8 @@ void enter_error(DeviceState& s, Qp* qp) {
     qp->fetch_replies = qp->again_replies = 0;
     flush_sends(s, qp);
     flush_receives(s, qp);
-    if (qp->srq) s.pending.push_back({false, qp->number, AsyncEvent::qp_last_wqe});
+    if (qp->srq && !qp->over_xrc() && !qp->dc_target())
+        s.pending.push_back({false, qp->number, AsyncEvent::qp_last_wqe});
     s.look_at(qp);
 }
 

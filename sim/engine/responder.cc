@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "sim/engine/addresses.h"
+#include "sim/engine/dc.h"
 #include "sim/engine/ordering.h"
 #include "sim/engine/packet.h"
 #include "sim/engine/receive.h"
@@ -16,6 +17,8 @@
 #include "sim/engine/requester.h"
 #include "sim/engine/umr.h"
 #include "sim/engine/vendor.h"
+#include "sim/engine/xrc.h"
+#include "sim/link/wire.h"
 
 namespace sim {
 
@@ -29,7 +32,7 @@ struct Request {
 };
 
 // Operations are numbered alike in all transports; UC has no reads and atomics.
-bool classify(uint32_t transport, uint32_t operation, Request* r) {
+bool classify(bool reliable, uint32_t operation, Request* r) {
     using Kind = Request::Kind;
     switch (operation) {
         case RC_SEND_FIRST:
@@ -45,9 +48,9 @@ bool classify(uint32_t transport, uint32_t operation, Request* r) {
         case RC_SEND_ONLY_WITH_IMMEDIATE:
             return *r = {Kind::send, true, true, true}, true;
         case RC_SEND_LAST_WITH_INVALIDATE:
-            return *r = {Kind::send, false, true, false, true}, transport == BTH_RC;
+            return *r = {Kind::send, false, true, false, true}, reliable;
         case RC_SEND_ONLY_WITH_INVALIDATE:
-            return *r = {Kind::send, true, true, false, true}, transport == BTH_RC;
+            return *r = {Kind::send, true, true, false, true}, reliable;
         case RC_RDMA_WRITE_FIRST:
             return *r = {Kind::write, true, false, false}, true;
         case RC_RDMA_WRITE_MIDDLE:
@@ -61,10 +64,10 @@ bool classify(uint32_t transport, uint32_t operation, Request* r) {
         case RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE:
             return *r = {Kind::write, true, true, true}, true;
         case RC_RDMA_READ_REQUEST:
-            return *r = {Kind::read, true, true, false}, transport == BTH_RC;
+            return *r = {Kind::read, true, true, false}, reliable;
         case RC_COMPARE_SWAP:
         case RC_FETCH_ADD:
-            return *r = {Kind::atomic, true, true, false}, transport == BTH_RC;
+            return *r = {Kind::atomic, true, true, false}, reliable;
     }
     return false;
 }
@@ -88,7 +91,7 @@ bool place(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn, const Spa
 
 bool take_write(DeviceState& s, Qp* qp, const Packet& packet, const Request& r, uint32_t psn) {
     if (r.first) {
-        const uint8_t* reth = packet.header + GDA_BYTES_OF(bth);
+        const uint8_t* reth = operation_headers(packet);
         qp->write_address = GDA_GET(reth, reth, va);
         qp->write_key = static_cast<uint32_t>(GDA_GET(reth, reth, rkey));
         qp->write_bytes = qp->write_rest = GDA_GET(reth, reth, dma_length);
@@ -146,7 +149,7 @@ bool take_send(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
 }
 
 uint32_t invalidated_key(const Packet& packet) {
-    return static_cast<uint32_t>(GDA_GET(ieth, packet.header + GDA_BYTES_OF(bth), rkey));
+    return static_cast<uint32_t>(GDA_GET(ieth, operation_headers(packet), rkey));
 }
 
 // The key that the peer's send ends. False: it may not, and was refused.
@@ -205,7 +208,7 @@ void take_request(DeviceState& s, Qp* qp, const Packet& packet, const Request& r
         Completion c;
         c.solicited = GDA_GET(bth, packet.header, se) != 0;
         if (r.immediate) {
-            const uint8_t* at = packet.header + GDA_BYTES_OF(bth) + (write && r.first ? GDA_BYTES_OF(reth) : 0);
+            const uint8_t* at = operation_headers(packet) + (write && r.first ? GDA_BYTES_OF(reth) : 0);
             c.immediate = static_cast<uint32_t>(GDA_GET(immdt, at, imm));
         }
         if (r.invalidates) c.immediate = invalidated_key(packet);
@@ -265,9 +268,10 @@ void refuse(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome answer, cqe_synd
         if (!receive_fault || !qp->receive.open) return;
     }
     if (qp->receive.open) fail_receive(s, qp, syndrome, vendor);
-    s.pending.push_back(
-        {false, qp->number,
-         answer == AETH_NAK_REMOTE_ACCESS ? AsyncEvent::qp_access_error : AsyncEvent::qp_request_error});
+    if (!qp->target)  // a target outlives its connections
+        s.pending.push_back(
+            {false, qp->number,
+             answer == AETH_NAK_REMOTE_ACCESS ? AsyncEvent::qp_access_error : AsyncEvent::qp_request_error});
     qp->failing = true;
     s.look_at(qp);
 }
@@ -283,13 +287,13 @@ void arrived(DeviceState& s, const Packet& packet) {
     s.report.count(Counter::bytes_received, packet.payload_bytes);
     const uint32_t number = static_cast<uint32_t>(GDA_GET(bth, packet.header, dest_qp));
     const uint32_t psn = static_cast<uint32_t>(GDA_GET(bth, packet.header, psn));
-    const uint32_t transport = static_cast<uint32_t>(GDA_GET(bth_parts, packet.header, transport));
-    const uint32_t operation = static_cast<uint32_t>(GDA_GET(bth_parts, packet.header, operation));
+    const Meaning meaning = meaning_of(static_cast<uint8_t>(GDA_GET(bth, packet.header, opcode)));
+    const uint32_t operation = meaning.code;
     Qp* qp = s.qp(number);
     if (GDA_GET(bth, packet.header, tver) != 0) return s.report.count(Counter::packets_dropped);
     bool ready = qp && (qp->state == MLX5_QPC_STATE_RTR || qp->state == MLX5_QPC_STATE_RTS) && addressed(s, qp, packet);
     if (ready && qp->datagrams()) {
-        if (transport != BTH_UD || qp->failing) return s.report.count(Counter::packets_dropped);
+        if (meaning.transport != BTH_UD || qp->failing) return s.report.count(Counter::packets_dropped);
         return datagram_arrived(s, qp, packet);
     }
     const uint32_t pkey = static_cast<uint32_t>(GDA_GET(bth, packet.header, pkey));
@@ -298,6 +302,9 @@ void arrived(DeviceState& s, const Packet& packet) {
                           static_cast<uint32_t>(DEFAULT_PKEY)));
         ready = false;
     }
+    if (ready && meaning.transport != wire_transport(qp)) ready = false;
+    if (ready && qp->dc_target()) ready = (qp = connection_of(s, qp, packet)) != nullptr;
+    if (ready && qp->dc_initiator() && !of_connection(qp, packet)) ready = false;
     if (ready && std::memcmp(packet.source, qp->remote_gid, 16) != 0) {
         s.report.say(
             text("%s: dropped a packet that comes from another GID than the one it is connected to: does the peer "
@@ -310,12 +317,10 @@ void arrived(DeviceState& s, const Packet& packet) {
         qp->established = true;
         s.pending.push_back({false, qp->number, AsyncEvent::qp_established});
     }
-    if (transport == BTH_RC && operation == RC_ACKNOWLEDGE && qp->reliable()) return answered(s, qp, packet);
-    if (transport == BTH_RC && qp->reliable() && is_response(operation)) return responded(s, qp, packet);
-    const bool own = transport == BTH_MANUFACTURER && (operation == RC_COMPARE_SWAP || operation == RC_FETCH_ADD);
-    const bool fits = qp->reliable() ? transport == BTH_RC || own : transport == BTH_UC;
+    if (operation == RC_ACKNOWLEDGE && qp->reliable()) return answered(s, qp, packet);
+    if (qp->reliable() && is_response(operation)) return responded(s, qp, packet);
     Request r;
-    if (!fits || qp->failing || !classify(own ? static_cast<uint32_t>(BTH_RC) : transport, operation, &r)) {
+    if (!qp->takes_requests() || qp->failing || !classify(qp->reliable(), operation, &r)) {
         return s.report.count(Counter::packets_dropped);
     }
     if (!qp->reliable()) return take_unreliable(s, qp, packet, r, psn);
@@ -332,6 +337,7 @@ void arrived(DeviceState& s, const Packet& packet) {
         return refuse(s, qp, psn, AETH_NAK_INVALID_REQUEST, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
                       "a packet that does not continue its message");
     }
+    if (qp->over_xrc() && !take_xrc(s, qp, packet, psn)) return;
     const bool fetch = r.kind == Request::Kind::read || r.kind == Request::Kind::atomic;
     fetch ? take_fetch(s, qp, packet, psn) : take_request(s, qp, packet, r, psn);
 }

@@ -60,7 +60,7 @@ bool place_response(DeviceState& s, Qp* qp, Message* m, const Packet& packet, bo
     }
     uint64_t offset = uint64_t{m->arrived} * qp->mtu;
     if (atomic) {
-        const uint8_t* at = packet.header + GDA_BYTES_OF(bth) + GDA_BYTES_OF(aeth);
+        const uint8_t* at = operation_headers(packet) + GDA_BYTES_OF(aeth);
         uint64_t value = GDA_GET(atomicacketh, at, original);
         // Eight bytes come in the byte order of the host (atomic_req_8B_endianness_mode 1); the mode speaks of no other
         // size, and four bytes are big-endian like the operands: NVSHMEM swaps them.

@@ -8,6 +8,7 @@
 
 #include <cinttypes>
 
+#include "sim/engine/packet.h"
 #include "sim/engine/requester.h"
 #include "sim/engine/vendor.h"
 #include "sim/engine/wqe.h"
@@ -142,7 +143,7 @@ void check_timers(DeviceState& s, Qp* qp) {
 void answered(DeviceState& s, Qp* qp, const Packet& packet) {
     if (qp->state != MLX5_QPC_STATE_RTS || qp->sent.empty()) return;
     const uint32_t psn = static_cast<uint32_t>(GDA_GET(bth, packet.header, psn));
-    const uint8_t* aeth = packet.header + GDA_BYTES_OF(bth);
+    const uint8_t* aeth = operation_headers(packet);
     const uint32_t syndrome = static_cast<uint32_t>(GDA_GET(aeth, aeth, syndrome));
     // Of a positive answer: all up to psn. Of any other: all before it.
     const bool positive = syndrome <= AETH_ACK;  // what is below counts credits, which nobody here waits for

@@ -10,8 +10,10 @@
 
 #include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "sim/clock.h"
@@ -28,6 +30,7 @@ namespace sim {
 
 struct Cq;
 struct Qp;
+struct Xrcd;
 
 enum : uint32_t { ATOMIC_RESULTS = 16 };  // kept by a responder: more reads and atomics are never outstanding
 
@@ -39,6 +42,12 @@ struct Umem {
 };
 
 struct Pd {
+    uint32_t number = 0;
+    int uses = 0;
+};
+
+// A domain of queue pairs over XRC and of the shared receive queues that their peers may name.
+struct Xrcd {
     uint32_t number = 0;
     int uses = 0;
 };
@@ -135,6 +144,9 @@ struct Srq {
     uint16_t taken = 0;   // how many ever were, modulo 2^16
     uint32_t limit = 0;   // armed: an event when fewer are left; 0: not
     bool failed = false;
+    Xrcd* xrcd = nullptr;  // of one that peers name in their requests: who may, where it reports and as what
+    Cq* cq = nullptr;
+    uint32_t user_index = 0;
     uint8_t context[GDA_BYTES_OF(rmpc)] = {};
     int uses = 0;  // queue pairs that take from it
 };
@@ -178,6 +190,7 @@ struct Reply {
     uint64_t value = 0;  // of an atomic: what was there before
     uint32_t key = 0;    // of a read
     uint64_t address = 0, bytes = 0;
+    const Pd* pd = nullptr;  // whose keys it may use
 };
 
 // An atomic that was executed: asked again, it is answered from here.
@@ -186,18 +199,34 @@ struct AtomicResult {
     uint64_t value = 0;
 };
 
+// What makes a queue pair the target of dynamically connected ones.
+struct DcTarget {
+    uint64_t access_key = 0;
+    uint32_t violations = 0;  // packets with another key
+    bool drained = false;
+    uint8_t context[GDA_BYTES_OF(dctc)] = {};  // what the command set, for QUERY_DCT
+    // By initiator: its address and number. Each is the responder of a queue pair and nothing else.
+    std::map<std::string, std::unique_ptr<Qp>> connections;
+};
+
 struct Qp {
     uint32_t number = 0;
     char name[16] = {};                       // begins its sentences
     uint8_t context[GDA_BYTES_OF(qpc)] = {};  // what commands set, for QUERY_QP
     gda::prm::qpc_state state = gda::prm::MLX5_QPC_STATE_RST;
     uint32_t transport = gda::prm::MLX5_QPC_ST_RC;  // enum qpc_st
-    bool reliable() const { return transport == gda::prm::MLX5_QPC_ST_RC; }
+    bool reliable() const { return transport != gda::prm::MLX5_QPC_ST_UC && !datagrams(); }
     bool datagrams() const { return transport == gda::prm::MLX5_QPC_ST_UD; }
+    bool over_xrc() const { return transport == gda::prm::MLX5_QPC_ST_XRC; }
+    bool dc_initiator() const { return transport == gda::prm::MLX5_QPC_ST_DCI; }
+    bool dc_target() const { return transport == gda::prm::MLX5_QP_ST_DCT; }
+    // Initiators only ask.
+    bool takes_requests() const { return !dc_initiator() && (!over_xrc() || xrcd); }
     Pd* pd = nullptr;
     UarPage* page = nullptr;
     Cq *send_cq = nullptr, *receive_cq = nullptr;
-    Srq* srq = nullptr;
+    Srq* srq = nullptr;    // over XRC: of the request at hand, and with it the two before and the domain
+    Xrcd* xrcd = nullptr;  // of the receiving end of XRC
     uint32_t user_index = 0;
     bool recordless = false, has_receives = false, migrated = false;
     Region send_ring, receive_ring, record;
@@ -217,6 +246,13 @@ struct Qp {
     bool established = false;                     // the event that something arrived was told
     uint32_t retry_count = 0, rnr_retry = 0, ack_timeout = 0, min_rnr_nak = 0;
     uint64_t max_message_bytes = 0;
+
+    // Dynamically connected (engine/dc.h). An initiator's connection is the one that it has now.
+    std::unique_ptr<DcTarget> dc;  // of a target
+    Qp* target = nullptr;          // of a connection: the target whose number it bears
+    uint64_t connection = 0;       // 0: none
+    uint64_t access_key = 0;       // of the target that an initiator is connected to
+    uint64_t heard_ns = 0;         // a connection's last packet
 
     // Requester. Indices count basic blocks, modulo 2^16: retired <= next <= producer.
     uint16_t producer = 0, next = 0, retired = 0;
@@ -288,7 +324,9 @@ struct DeviceState {
     Table<UarPage> pages;
     Table<Cq> cqs;
     Table<Srq> srqs;
-    Table<Qp> qps;  // by the low 16 bits of the number
+    Table<Xrcd> xrcds;
+    uint64_t last_connection = 0;  // of all initiators
+    Table<Qp> qps;                 // by the low 16 bits of the number
     gpu::Copier copier;
     int gpu_umems = 0;
 

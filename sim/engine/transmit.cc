@@ -46,6 +46,17 @@ void add_reth(const ParsedWqe& wqe, uint64_t offset, Packet* packet) {
     packet->header_bytes += GDA_BYTES_OF(reth);
 }
 
+void add_xrceth(const ParsedWqe& wqe, Packet* packet) {
+    GDA_SET(xrceth, packet->header + packet->header_bytes, xrcsrq, wqe.xrc_srqn);
+    packet->header_bytes += GDA_BYTES_OF(xrceth);
+}
+
+uint8_t masked_opcode(const Qp* qp, bool compares) {
+    if (qp->over_xrc()) return compares ? XRC_MASKED_COMPARE_SWAP : XRC_MASKED_FETCH_ADD;
+    if (qp->dc_initiator()) return compares ? DC_MASKED_COMPARE_SWAP : DC_MASKED_FETCH_ADD;
+    return compares ? OWN_MASKED_COMPARE_SWAP : OWN_MASKED_FETCH_ADD;
+}
+
 // Of a request that carries payload, or of the part of one that has begun.
 void build_request(const DeviceState& s, const Qp* qp, const ParsedWqe& wqe, uint32_t psn, bool first, bool last,
                    bool ask, Packet* packet) {
@@ -54,7 +65,6 @@ void build_request(const DeviceState& s, const Qp* qp, const ParsedWqe& wqe, uin
     GDA_SET(bth, h, se, last && wqe.solicited);
     GDA_SET(bth, h, ack_req, ask && qp->reliable());
     if (qp->datagrams()) {
-        GDA_SET(bth_parts, h, transport, BTH_UD);
         GDA_SET(bth, h, dest_qp, wqe.to_qpn);
         uint8_t* at = h + packet->header_bytes;
         GDA_SET(deth, at, qkey, wqe.q_key);
@@ -63,9 +73,8 @@ void build_request(const DeviceState& s, const Qp* qp, const ParsedWqe& wqe, uin
         packet->version1 = s.gid_version1[wqe.from_gid];
         std::memcpy(packet->source, s.gids[wqe.from_gid], sizeof packet->source);
         std::memcpy(packet->destination, wqe.to_gid, sizeof packet->destination);
-    } else if (!qp->reliable()) {
-        GDA_SET(bth_parts, h, transport, BTH_UC);
     }
+    if (qp->over_xrc()) add_xrceth(wqe, packet);
     if (first && is_write(wqe.opcode)) add_reth(wqe, 0, packet);
     if (last && has_immediate(wqe.opcode)) {
         GDA_SET(immdt, h + packet->header_bytes, imm, wqe.immediate);
@@ -82,12 +91,13 @@ void build_fetch(const Qp* qp, const ParsedWqe& wqe, uint32_t psn, uint64_t offs
     const AtomicOperation& o = wqe.atomic;
     const bool masked = wqe.opcode == MLX5_OPCODE_ATOMIC_MASKED_CS || wqe.opcode == MLX5_OPCODE_ATOMIC_MASKED_FA;
     const uint8_t opcode = wqe.opcode == MLX5_OPCODE_RDMA_READ ? static_cast<uint8_t>(RC_RDMA_READ_REQUEST)
-                           : masked ? static_cast<uint8_t>(o.compares ? OWN_MASKED_COMPARE_SWAP : OWN_MASKED_FETCH_ADD)
+                           : masked ? masked_opcode(qp, o.compares)
                                     : static_cast<uint8_t>(o.compares ? RC_COMPARE_SWAP : RC_FETCH_ADD);
     begin_packet(qp, opcode, psn, packet);
     uint8_t* h = packet->header;
     GDA_SET(bth, h, se, wqe.solicited);
     GDA_SET(bth, h, ack_req, 1);
+    if (qp->over_xrc()) add_xrceth(wqe, packet);
     if (wqe.opcode == MLX5_OPCODE_RDMA_READ) return add_reth(wqe, offset, packet);
     uint8_t* at = h + packet->header_bytes;
     GDA_SET(atomiceth, at, va, wqe.remote_address);

@@ -116,9 +116,8 @@ bool has_operation(const Qp* qp, uint8_t opcode) {
     return qp->reliable() && (opcode == MLX5_OPCODE_RDMA_READ || is_atomic(opcode));
 }
 
-// The operands of an atomic, which begin at segment 2. Answers how many segments they have; 0: opmod makes no sense.
-uint32_t parse_atomic(const uint8_t* wqe, uint32_t opmod, ParsedWqe* out) {
-    const uint8_t* segment = wqe + 2 * WQE_SEGMENT_BYTES;
+// The operands of an atomic, which begin at `segment`. Answers how many segments they have; 0: opmod makes no sense.
+uint32_t parse_atomic(const uint8_t* segment, uint32_t opmod, ParsedWqe* out) {
     AtomicOperation& o = out->atomic;
     o.compares = out->opcode == MLX5_OPCODE_ATOMIC_CS || out->opcode == MLX5_OPCODE_ATOMIC_MASKED_CS;
     const bool masked = out->opcode == MLX5_OPCODE_ATOMIC_MASKED_CS || out->opcode == MLX5_OPCODE_ATOMIC_MASKED_FA;
@@ -153,13 +152,18 @@ uint32_t parse_atomic(const uint8_t* wqe, uint32_t opmod, ParsedWqe* out) {
     return 2;
 }
 
-// The address vector of a datagram. False: there is none of 48 bytes, or its own GID does not exist.
+// The address vector of a datagram or a dynamically connected request. False: there is none of 48 bytes, or its own GID
+// does not exist.
 bool parse_address(const DeviceState& s, const Qp* qp, const uint8_t* wqe, uint32_t ds, ParsedWqe* out) {
     const uint8_t* segment = wqe + WQE_SEGMENT_BYTES;
     if (ds < 1 + GDA_BYTES_OF(wqe_av_seg) / WQE_SEGMENT_BYTES || !GDA_GET(wqe_av_seg, segment, extended)) return false;
     out->to_qpn = static_cast<uint32_t>(GDA_GET(wqe_av_seg, segment, dqp_dct));
     out->q_key = static_cast<uint32_t>(GDA_GET(wqe_av_seg, segment, qkey));
     if (static_cast<int32_t>(out->q_key) < 0) out->q_key = qp->q_key;  // a controlled Q_Key: the queue pair's own
+    out->access_key = GDA_GET(wqe_dc_av_seg, segment, dc_key);
+    out->flow_port = static_cast<uint16_t>(GDA_GET(wqe_av_seg, segment, rlid_udp_sport));
+    out->traffic_class = static_cast<uint8_t>(GDA_GET(wqe_av_seg, segment, tclass));
+    out->hop_limit = static_cast<uint8_t>(GDA_GET(wqe_av_seg, segment, hop_limit));
     out->from_gid = static_cast<uint32_t>(GDA_GET(wqe_av_seg, segment, src_addr_index));
     out->to_gid = segment + GDA_BYTE_OFFSET(wqe_av_seg, rgid);
     return s.has_gid(out->from_gid);
@@ -173,32 +177,39 @@ bool parse_head(DeviceState& s, Qp* qp, uint16_t index, uint32_t ds, ParsedWqe* 
         return false;
     };
     *at = 1;
-    if (qp->datagrams()) {
+    if (qp->datagrams() || qp->dc_initiator()) {
         if (!parse_address(s, qp, wqe, ds, out)) {
             return refuse(
-                text("a datagram needs an address vector of 48 bytes (extended) with the index of a GID that is "
-                     "there: ds %u, index %u",
-                     ds, out->from_gid));
+                text("%s needs an address vector of 48 bytes (extended) with the index of a GID that is there: ds %u, "
+                     "index %u",
+                     qp->datagrams() ? "a datagram" : "a dynamically connected request", ds, out->from_gid));
         }
         *at += GDA_BYTES_OF(wqe_av_seg) / WQE_SEGMENT_BYTES;
-        return true;
+        if (qp->datagrams()) return true;
+    }
+    if (qp->over_xrc()) {
+        if (ds < 2) return refuse("a request over XRC needs a segment that names the receive queue: ds is 1");
+        out->xrc_srqn = static_cast<uint32_t>(GDA_GET(wqe_xrc_seg, wqe + WQE_SEGMENT_BYTES, xrc_srqn));
+        *at += GDA_BYTES_OF(wqe_xrc_seg) / WQE_SEGMENT_BYTES;
     }
     if (is_send(out->opcode)) return true;
     const bool write = is_write(out->opcode);
-    if (ds < 2) {
-        return refuse(text("%s needs a remote address segment: ds is 1", write                    ? "an RDMA WRITE"
-                                                                         : is_atomic(out->opcode) ? "an atomic"
-                                                                                                  : "an RDMA READ"));
+    if (ds <= *at) {
+        return refuse(text("%s needs a remote address segment: ds is %u",
+                           write                    ? "an RDMA WRITE"
+                           : is_atomic(out->opcode) ? "an atomic"
+                                                    : "an RDMA READ",
+                           ds));
     }
-    const uint8_t* segment = wqe + WQE_SEGMENT_BYTES;
+    const uint8_t* segment = wqe + *at * WQE_SEGMENT_BYTES;
     out->remote_address = GDA_GET(wqe_raddr_seg, segment, raddr);
     out->remote_key = static_cast<uint32_t>(GDA_GET(wqe_raddr_seg, segment, rkey));
-    *at = 2;
+    ++*at;
     if (write) return true;
     out->fetches = true;
     if (!is_atomic(out->opcode)) return true;
     const uint32_t opmod = static_cast<uint32_t>(GDA_GET(wqe_ctrl_seg, wqe, opmod));
-    const uint32_t operands = parse_atomic(wqe, opmod, out);
+    const uint32_t operands = parse_atomic(wqe + *at * WQE_SEGMENT_BYTES, opmod, out);
     *at += operands;
     if (operands == 0 || ds != *at + 1) {
         return refuse(

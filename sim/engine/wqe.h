@@ -21,10 +21,14 @@ struct ParsedWqe {
     bool fetches = false;  // a read or an atomic: the pieces are written by its response
     bool fenced = false;
     AtomicOperation atomic = {false, 0, 0, 0, 0, 0};  // bytes 0: not one
-    // Of a datagram.
+    // Of a datagram, or of a dynamically connected request.
     uint32_t to_qpn = 0, q_key = 0;
+    uint64_t access_key = 0;
     uint32_t from_gid = 0;
     const uint8_t* to_gid = nullptr;  // in s.wqe
+    uint16_t flow_port = 0;           // 0: none given
+    uint8_t traffic_class = 0, hop_limit = 0;
+    uint32_t xrc_srqn = 0;  // over XRC
     // Not zero: what is wrong, and the sentence was said.
     uint8_t syndrome = 0, vendor = 0;
 };

@@ -48,6 +48,12 @@ void general(uint8_t* cap) {
     GDA_SET(cmd_hca_cap, cap, cqe_version, 1);
     GDA_SET(cmd_hca_cap, cap, roce, 1);
     GDA_SET(cmd_hca_cap, cap, atomic, 1);
+    GDA_SET(cmd_hca_cap, cap, dct, 1);
+    GDA_SET(cmd_hca_cap, cap, log_max_ra_req_dc, LOG_MAX_FETCHES);
+    GDA_SET(cmd_hca_cap, cap, log_max_ra_res_dc, LOG_MAX_FETCHES);
+    GDA_SET(cmd_hca_cap, cap, max_wqe_sz_sq_dc, MAX_SEND_WQE_BYTES);
+    GDA_SET(cmd_hca_cap, cap, xrc, 1);
+    GDA_SET(cmd_hca_cap, cap, log_max_xrcd, LOG_MAX_OBJECTS);
     GDA_SET(cmd_hca_cap, cap, rc, 1);
     GDA_SET(cmd_hca_cap, cap, uc, 1);
     GDA_SET(cmd_hca_cap, cap, ud, 1);
@@ -78,8 +84,7 @@ void roce(uint8_t* cap) {
     GDA_SET(roce_cap, cap, roce_address_table_size, GID_COUNT);
 }
 
-// Results of eight bytes come in the byte order of the host: the mode that the kernel's driver sets. Requests of DC
-// have no queue pairs here yet, but the sizes are the card's.
+// Results of eight bytes come in the byte order of the host: the mode that the kernel's driver sets.
 void atomics(uint8_t* cap) {
     GDA_SET(atomic_caps, cap, atomic_req_8B_endianness_mode, 1);
     GDA_SET(atomic_caps, cap, supported_atomic_req_8B_endianness_mode_1, 1);

@@ -31,6 +31,8 @@ enum class Cause : int {
     transport,
     receive_type,
     no_such_rmp,
+    no_such_dct,
+    no_such_xrcd,
     rmp_kind,
     rmp_in_use,
     doorbell_mode,
@@ -73,6 +75,10 @@ Answer query_rmp(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer destroy_qp(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer query_qp(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer create_dct(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer drain_dct(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer destroy_dct(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer query_dct(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer rst2init(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer rtr2rts(DeviceState& s, const uint8_t* in, uint8_t* out);

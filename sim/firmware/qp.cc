@@ -51,7 +51,7 @@ Answer find_queues(DeviceState& s, Qp* qp, const uint8_t* qpc) {
     qp->send_cq = s.cqs.find(send);
     qp->receive_cq = s.cqs.find(receive);
     if (qp->send_blocks && !qp->send_cq) return {Cause::no_such_cq, text("cqn_snd 0x%x", send)};
-    if (GDA_GET(qpc, qpc, rq_type) == RQ_TYPE_SRQ) {
+    if (GDA_GET(qpc, qpc, rq_type) == RQ_TYPE_SRQ && !qp->xrcd) {
         const uint32_t shared = static_cast<uint32_t>(GDA_GET(qpc, qpc, srqn_rmpn_xrqn));
         qp->srq = s.srqs.find(shared);
         if (!qp->srq) return {Cause::no_such_rmp, text("RMP 0x%x", shared)};
@@ -87,14 +87,19 @@ Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     const uint8_t* qpc = in + GDA_BYTE_OFFSET(create_qp_in, qpc);
     auto qp = std::make_unique<Qp>();
     const uint32_t transport = static_cast<uint32_t>(GDA_GET(qpc, qpc, st));
-    if (transport != MLX5_QPC_ST_RC && transport != MLX5_QPC_ST_UC && transport != MLX5_QPC_ST_UD) {
+    if (transport != MLX5_QPC_ST_RC && transport != MLX5_QPC_ST_UC && transport != MLX5_QPC_ST_UD &&
+        transport != MLX5_QPC_ST_XRC && transport != MLX5_QPC_ST_DCI) {
         return {Cause::transport, text("st %u", transport)};
     }
     qp->transport = transport;
     qp->q_key = static_cast<uint32_t>(GDA_GET(qpc, qpc, q_key));
     const uint32_t pdn = static_cast<uint32_t>(GDA_GET(qpc, qpc, pd));
+    const uint32_t xrcd = static_cast<uint32_t>(GDA_GET(qpc, qpc, xrcd));
+    qp->xrcd = qp->over_xrc() ? s.xrcds.find(xrcd) : nullptr;
+    if (qp->over_xrc() && xrcd && !qp->xrcd) return {Cause::no_such_xrcd, text("XRC domain %u", xrcd)};
     qp->pd = s.pds.find(pdn);
-    if (!qp->pd) return {Cause::no_such_pd, text("PD %u", pdn)};
+    // The receiving end of XRC has none: each request brings its own.
+    if (!qp->pd && !qp->xrcd) return {Cause::no_such_pd, text("PD %u", pdn)};
     const uint32_t mode = static_cast<uint32_t>(GDA_GET(qpc, qpc, send_dbr_mode));
     if (mode != SEND_DBR_MODE_VALID && mode != SEND_DBR_MODE_NO_DBR_EXT) {
         return {Cause::doorbell_mode, text("send_dbr_mode %u", mode)};
@@ -104,7 +109,7 @@ Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     qp->user_index = static_cast<uint32_t>(GDA_GET(qpc, qpc, user_index));
     const uint32_t page = static_cast<uint32_t>(GDA_GET(qpc, qpc, uar_page));
     qp->page = s.pages.find(page);
-    if (!qp->page) return {Cause::no_such_page, text("page %u", page)};
+    if (!qp->page && !qp->xrcd) return {Cause::no_such_page, text("page %u", page)};
     Answer answer = size_rings(qp.get(), qpc);
     if (answer.cause == Cause::none) answer = find_queues(s, qp.get(), qpc);
     if (answer.cause == Cause::none) answer = place_rings(s, qp.get(), in, qpc);
@@ -114,8 +119,8 @@ Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     qp->number = s.slot * 65536 + index;  // the NIC in the highest byte: numbers are unique on this host
     std::snprintf(qp->name, sizeof qp->name, "QP 0x%06x", qp->number);
     std::memcpy(qp->context, qpc, sizeof qp->context);
-    for (const Qp* other : qp->page->qps) {
-        if (!qp->recordless) break;
+    for (size_t i = 0; qp->recordless && qp->page && i < qp->page->qps.size(); ++i) {
+        const Qp* other = qp->page->qps[i];
         if (!other->recordless) continue;
         s.report.say(
             text("%s and %s have no doorbell record and share doorbell page %u: rings that follow each other "
@@ -123,13 +128,16 @@ Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
                  other->name, qp->name, page));
         break;
     }
-    ++qp->pd->uses;
+    // Of the receiving end of XRC, what it has of a receive queue it has from the request at hand.
+    if (qp->xrcd) qp->pd = nullptr, qp->srq = nullptr, qp->receive_cq = nullptr;
+    if (qp->pd) ++qp->pd->uses;
+    if (qp->xrcd) ++qp->xrcd->uses;
     if (qp->send_ring.umem) ++qp->send_ring.umem->uses;
     if (qp->srq) ++qp->srq->uses;
     if (qp->record.umem) ++qp->record.umem->uses;
     if (qp->send_cq) ++qp->send_cq->uses;
     if (qp->receive_cq) ++qp->receive_cq->uses;
-    join_page(qp.get());
+    if (qp->page) join_page(qp.get());
     GDA_SET(create_qp_out, out, qpn, qp->number);
     s.qps.put(index, std::move(qp));
     return {};
@@ -139,16 +147,18 @@ Answer destroy_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     (void)out;
     const uint32_t number = static_cast<uint32_t>(GDA_GET(destroy_qp_in, in, qpn));
     Qp* qp = s.qp(number);
-    if (!qp) return {Cause::no_such_qp, text("QP 0x%06x", number)};
-    scan_page(s, qp->page);  // a ring that was not looked at yet would later name a queue pair that does not exist
+    if (!qp || qp->dc_target()) return {Cause::no_such_qp, text("QP 0x%06x", number)};
+    if (qp->page)
+        scan_page(s, qp->page);  // a ring that was not looked at yet would later name a queue pair that does not exist
     forget(s, qp);
-    --qp->pd->uses;
+    if (qp->pd && !qp->xrcd) --qp->pd->uses;
+    if (qp->xrcd) --qp->xrcd->uses;
     if (qp->send_ring.umem) --qp->send_ring.umem->uses;
-    if (qp->srq) --qp->srq->uses;
+    if (qp->srq && !qp->xrcd) --qp->srq->uses;
     if (qp->record.umem) --qp->record.umem->uses;
     if (qp->send_cq) --qp->send_cq->uses;
-    if (qp->receive_cq) --qp->receive_cq->uses;
-    leave_page(qp);
+    if (qp->receive_cq && !qp->xrcd) --qp->receive_cq->uses;
+    if (qp->page) leave_page(qp);
     s.qps.erase(number % 65536);
     return {};
 }
@@ -156,7 +166,7 @@ Answer destroy_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
 Answer query_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     const uint32_t number = static_cast<uint32_t>(GDA_GET(query_qp_in, in, qpn));
     const Qp* qp = s.qp(number);
-    if (!qp) return {Cause::no_such_qp, text("QP 0x%06x", number)};
+    if (!qp || qp->dc_target()) return {Cause::no_such_qp, text("QP 0x%06x", number)};
     uint8_t* qpc = out + GDA_BYTE_OFFSET(query_qp_out, qpc);
     std::memcpy(qpc, qp->context, sizeof qp->context);
     GDA_SET(qpc, qpc, state, qp->state);

@@ -36,7 +36,7 @@ Answer find(DeviceState& s, const uint8_t* in, int from, Qp** qp) {
                   "moves share their layout");
     const uint32_t number = static_cast<uint32_t>(GDA_GET(rst2init_qp_in, in, qpn));
     *qp = s.qp(number);
-    if (!*qp) return {Cause::no_such_qp, text("QP 0x%06x", number)};
+    if (!*qp || (*qp)->dc_target()) return {Cause::no_such_qp, text("QP 0x%06x", number)};
     if (from >= 0 && (*qp)->state != from) {
         return {Cause::wrong_state,
                 text("%s is in %s, the move starts from %s", (*qp)->name, STATES[(*qp)->state & 7], STATES[from])};
@@ -126,6 +126,25 @@ Answer to_receive_datagrams(Qp* qp, const uint8_t* qpc, uint32_t optional) {
 
 }  // namespace
 
+namespace {
+
+// No peer and no path yet: every WQE brings its own.
+Answer to_connect(Qp* qp, const uint8_t* qpc, uint32_t optional) {
+    const uint32_t mtu = static_cast<uint32_t>(GDA_GET(qpc, qpc, mtu));
+    if (mtu < MLX5_QPC_MTU_256_BYTES || mtu > MLX5_QPC_MTU_4K_BYTES) return {Cause::path_mtu, text("mtu %u", mtu)};
+    const uint32_t log_message = static_cast<uint32_t>(GDA_GET(qpc, qpc, log_msg_max));
+    if (log_message > LOG_MAX_MESSAGE) return {Cause::message_size, text("log_msg_max %u", log_message)};
+    take_optional(qp, qpc, optional);
+    SIM_KEEP(mtu);
+    SIM_KEEP(log_msg_max);
+    qp->mtu = 128u << mtu;
+    qp->max_message_bytes = uint64_t{1} << (log_message ? log_message : static_cast<uint32_t>(LOG_MAX_MESSAGE));
+    qp->state = MLX5_QPC_STATE_RTR;
+    return {};
+}
+
+}  // namespace
+
 Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out) {
     (void)out;
     Qp* qp;
@@ -137,6 +156,8 @@ Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out) {
     if (!qp->migrated) return {Cause::migration, qp->name};
     if (qp->datagrams())
         return to_receive_datagrams(qp, qpc, static_cast<uint32_t>(GDA_GET(init2rtr_qp_in, in, opt_param_mask)));
+    if (qp->dc_initiator())
+        return to_connect(qp, qpc, static_cast<uint32_t>(GDA_GET(init2rtr_qp_in, in, opt_param_mask)));
     const uint32_t mtu = static_cast<uint32_t>(GDA_GET(qpc, qpc, mtu));
     if (mtu < MLX5_QPC_MTU_256_BYTES || mtu > MLX5_QPC_MTU_4K_BYTES) return {Cause::path_mtu, text("mtu %u", mtu)};
     const uint32_t log_message = static_cast<uint32_t>(GDA_GET(qpc, qpc, log_msg_max));
@@ -228,7 +249,7 @@ Answer to_error(DeviceState& s, const uint8_t* in, uint8_t* out) {
     Answer answer = find(s, in, -1, &qp);
     if (answer.cause != Cause::none) return answer;
     if (qp->state == MLX5_QPC_STATE_RST) return {Cause::wrong_state, text("%s is in RESET", qp->name)};
-    scan_page(s, qp->page);
+    if (qp->page) scan_page(s, qp->page);
     read_send_record(s, qp);
     enter_error(s, qp);
     return {};
@@ -239,7 +260,8 @@ Answer to_reset(DeviceState& s, const uint8_t* in, uint8_t* out) {
     Qp* qp;
     Answer answer = find(s, in, -1, &qp);
     if (answer.cause != Cause::none) return answer;
-    scan_page(s, qp->page);  // what was rung before belongs to this life of the queue pair, not to its next
+    if (qp->page)
+        scan_page(s, qp->page);  // what was rung before belongs to this life of the queue pair, not to its next
     forget(s, qp);
     // As created: what names its memory, its queues and its page stays; all that a connection and traffic made goes.
     Qp fresh;
@@ -247,7 +269,9 @@ Answer to_reset(DeviceState& s, const uint8_t* in, uint8_t* out) {
     std::memcpy(fresh.name, qp->name, sizeof fresh.name);
     std::memcpy(fresh.context, qp->context, sizeof fresh.context);
     fresh.pd = qp->pd, fresh.page = qp->page, fresh.place_on_page = qp->place_on_page;
-    fresh.send_cq = qp->send_cq, fresh.receive_cq = qp->receive_cq, fresh.srq = qp->srq;
+    fresh.send_cq = qp->send_cq, fresh.xrcd = qp->xrcd;
+    if (!qp->xrcd) fresh.receive_cq = qp->receive_cq, fresh.srq = qp->srq;
+    if (qp->xrcd) fresh.pd = nullptr;
     fresh.transport = qp->transport, fresh.q_key = qp->q_key;
     fresh.user_index = qp->user_index;
     fresh.recordless = qp->recordless, fresh.has_receives = qp->has_receives, fresh.migrated = qp->migrated;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "sim/engine/receive.h"
+#include "sim/engine/xrc.h"
 #include "sim/firmware/handlers.h"
 
 namespace sim::firmware {
@@ -86,6 +87,8 @@ Answer destroy_rmp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     const Answer answer = find(s, static_cast<uint32_t>(GDA_GET(destroy_rmp_in, in, rmpn)), &srq);
     if (answer.cause != Cause::none) return answer;
     if (srq->uses) return {Cause::rmp_in_use, text("%s: %d queue pairs", srq->name, srq->uses)};
+    leave_srq(s, srq);
+    if (srq->xrcd) --srq->xrcd->uses, --srq->cq->uses;
     --srq->pd->uses;
     --srq->ring.umem->uses;
     --srq->record.umem->uses;

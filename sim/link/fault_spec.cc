@@ -5,7 +5,10 @@
 
 #include <gda/formats/packet.h>
 
+#include <algorithm>
 #include <cstring>
+
+#include "sim/link/wire.h"
 
 namespace sim {
 
@@ -213,7 +216,7 @@ bool condition(const std::string& clause, const std::string& word, FaultRule* ru
     if (name == "from") good = range(value, &rule->from_qpn);
     if (name == "wqe") good = rule->wants_wqe = range(value, &rule->wqe);
     if (name == "nth") good = range(value, &rule->nth) && rule->nth.from > 0;
-    if (name == "first") good = whole(value, &rule->nth.to) && rule->nth.to > 0;
+    if (name == "first") good = whole(value, &rule->first) && rule->first > 0;
     if (name == "by" && rule->action == FaultRule::Action::delay) good = duration(value, &rule->by_ns);
     return good || wrong(problem, word, clause, CONDITIONS);
 }
@@ -252,12 +255,17 @@ bool rule_of(const std::string& clause, FaultPlan* plan, std::string* problem) {
         classified = true;
     }
     if (rule.action == A::delay && !rule.by_ns) return wrong(problem, words[0], clause, "delay CLASS by=10us");
+    if (rule.nth.from > rule.first) {
+        return wrong(problem, "first=" + std::to_string(rule.first), clause, "a number from nth= on, or left out");
+    }
+    rule.nth.to = std::min(rule.nth.to, rule.first);
     plan->rules.push_back(rule);
     return true;
 }
 
 uint32_t syndrome(const Packet& packet) {
-    return static_cast<uint32_t>(GDA_GET(aeth, packet.header + GDA_BYTES_OF(bth), syndrome));
+    const uint32_t lead_bytes = meaning_of(static_cast<uint8_t>(GDA_GET(bth, packet.header, opcode))).lead_bytes;
+    return static_cast<uint32_t>(GDA_GET(aeth, packet.header + GDA_BYTES_OF(bth) + lead_bytes, syndrome));
 }
 
 }  // namespace
@@ -280,8 +288,8 @@ bool parse_faults(const std::string& text, FaultPlan* plan, std::string* problem
 
 bool FaultRule::matches(const Packet& packet) const {
     const uint8_t opcode_here = static_cast<uint8_t>(GDA_GET(bth, packet.header, opcode));
-    const uint32_t transport = static_cast<uint32_t>(GDA_GET(bth_parts, packet.header, transport));
-    const uint32_t o = static_cast<uint32_t>(GDA_GET(bth_parts, packet.header, operation));
+    const Meaning operation = meaning_of(opcode_here);
+    const uint32_t o = operation.code;
     const bool result_here = o == RC_ATOMIC_ACKNOWLEDGE;
     const bool response_here = o >= RC_RDMA_READ_RESPONSE_FIRST && o <= RC_RDMA_READ_RESPONSE_ONLY;
     const bool answer_here = response_here || result_here || o == RC_ACKNOWLEDGE;
@@ -337,7 +345,7 @@ bool FaultRule::matches(const Packet& packet) const {
             right = opcode_here == opcode;
             break;
     }
-    if (transport == BTH_MANUFACTURER && about != Class::any && about != Class::opcode && !atomic_here) right = false;
+    if (operation.transport == BTH_MANUFACTURER && about != Class::any && about != Class::opcode) right = false;
     if (!right || (wants_wqe && packet.note_index < 0)) return false;
     return psn.holds(GDA_GET(bth, packet.header, psn)) && to_qpn.holds(GDA_GET(bth, packet.header, dest_qp)) &&
            from_qpn.holds(packet.note_qpn) && (!wants_wqe || wqe.holds(static_cast<uint64_t>(packet.note_index)));

@@ -48,6 +48,7 @@ struct FaultRule {
     Range psn, to_qpn, from_qpn, wqe;  // numbers on the packet, and its sender's notes
     bool wants_wqe = false;            // packets of no WQE (answers) do not match
     Range nth{1, UINT64_MAX};          // of those that match all else, counted from 1
+    uint64_t first = UINT64_MAX;       // of those, only the first so many
     uint64_t by_ns = 0;                // of a delay
 
     // All but `nth`.

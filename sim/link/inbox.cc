@@ -18,7 +18,7 @@
 namespace sim {
 
 namespace {
-const uint64_t MAGIC = 0x6764612d696e6235;  // "gda-inb5": changes with the layout
+const uint64_t MAGIC = 0x6764612d696e6236;  // "gda-inb6": changes with the layout
 const uint64_t LOOKS_AGAIN_NS = 30000;      // a program that polls looks again within this time
 
 uint64_t now_ns() {
@@ -38,12 +38,12 @@ struct Inbox::Record {
     uint32_t payload_bytes;
     uint32_t header_bytes;
     uint8_t source[16], destination[16];
-    uint8_t header[64];
+    uint8_t header[sizeof Packet::header];
     uint32_t run_mtu;
     uint16_t flow_port;
     uint8_t traffic_class, hop_limit;
     uint8_t version1;
-    uint8_t pad[7];
+    uint8_t pad[55];
 };
 
 int Inbox::format(int fd) {
@@ -58,7 +58,7 @@ int Inbox::format(int fd) {
         return error;
     }
     Inbox* inbox = new (p) Inbox;
-    static_assert(sizeof(Inbox) <= HEADER_BYTES && sizeof(Record) == 128, "layout of the shared file");
+    static_assert(sizeof(Inbox) <= HEADER_BYTES && sizeof(Record) == 192, "layout of the shared file");
     pthread_mutexattr_t attributes;
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);

@@ -22,7 +22,7 @@ struct Packet {
     uint8_t traffic_class = 0;    // of the IP header
     uint8_t hop_limit = 64;       // of the IP header
     uint16_t flow_port = 0xc000;  // UDP source port: constant per connection
-    uint8_t header[64];           // BTH and what follows it up to the payload
+    uint8_t header[80];           // BTH and what follows it up to the payload
     uint32_t header_bytes = 0;
     const iovec* payload = nullptr;  // valid during the call only; without the pad bytes that BTH counts
     size_t payload_count = 0;

@@ -79,6 +79,7 @@ bool for_each_packet(const Packet& run, const std::function<bool(const Packet&)>
     const bool begins = operation == family->first || operation == family->only || operation == family->only_immediate;
     const bool ends = operation != family->first && operation != family->middle;
     const bool immediate = family != &RESPONSES && ends && operation != family->last && operation != family->only;
+    const uint32_t lead_bytes = meaning_of(static_cast<uint8_t>(GDA_GET(bth, run.header, opcode))).lead_bytes;
     const size_t count = std::max<size_t>(1, (run.payload_bytes + run.run_mtu - 1) / run.run_mtu);
     const uint32_t first_psn = static_cast<uint32_t>(GDA_GET(bth, run.header, psn));
     for (size_t i = 0; i < count; ++i) {
@@ -101,8 +102,9 @@ bool for_each_packet(const Packet& run, const std::function<bool(const Packet&)>
             GDA_SET(bth, h, ack_req, 0);
         }
         // What follows BTH: RETH at the beginning of a write, immediate at the end, AETH at either end of a response.
-        const uint8_t* from = run.header + GDA_BYTES_OF(bth);
-        uint8_t* to = h + GDA_BYTES_OF(bth);
+        // Before it, what the transport puts into every packet: it is there already.
+        const uint8_t* from = run.header + GDA_BYTES_OF(bth) + lead_bytes;
+        uint8_t* to = h + GDA_BYTES_OF(bth) + lead_bytes;
         if (family == &RESPONSES && (first || last)) {
             std::memcpy(to, from, GDA_BYTES_OF(aeth));
             to += GDA_BYTES_OF(aeth);

@@ -214,16 +214,35 @@ uint16_t complement(uint32_t sum) {
     return static_cast<uint16_t>(~sum);
 }
 
-uint32_t transport_header_bytes(uint8_t opcode) {
+Meaning meaning_of(uint8_t opcode) {
     uint8_t header[BTH_BYTES] = {};
     GDA_SET(bth, header, opcode, opcode);
-    const uint32_t transport = static_cast<uint32_t>(GDA_GET(bth_parts, header, transport));
-    if (transport == BTH_MANUFACTURER) {
-        const bool masked = opcode == OWN_MASKED_COMPARE_SWAP || opcode == OWN_MASKED_FETCH_ADD;
-        return BTH_BYTES + (masked ? GDA_BYTES_OF(atomiceth) + GDA_BYTES_OF(atomic_mask) : 0);
+    Meaning o = {static_cast<uint32_t>(GDA_GET(bth_parts, header, transport)),
+                 static_cast<uint32_t>(GDA_GET(bth_parts, header, operation)), false, 0};
+    static const struct {
+        uint8_t opcode;
+        bth_transport transport;
+        bth_opcode code;
+    } MASKED[] = {
+        {OWN_MASKED_COMPARE_SWAP, BTH_RC, RC_COMPARE_SWAP},  {OWN_MASKED_FETCH_ADD, BTH_RC, RC_FETCH_ADD},
+        {XRC_MASKED_COMPARE_SWAP, BTH_XRC, RC_COMPARE_SWAP}, {XRC_MASKED_FETCH_ADD, BTH_XRC, RC_FETCH_ADD},
+        {DC_MASKED_COMPARE_SWAP, BTH_DC, RC_COMPARE_SWAP},   {DC_MASKED_FETCH_ADD, BTH_DC, RC_FETCH_ADD},
+    };
+    for (const auto& masked : MASKED) {
+        if (masked.opcode == opcode) o = {masked.transport, masked.code, true, 0};
     }
-    uint32_t extra = 0;
-    switch (GDA_GET(bth_parts, header, operation)) {
+    const bool answer = o.code >= RC_RDMA_READ_RESPONSE_FIRST && o.code <= RC_ATOMIC_ACKNOWLEDGE;
+    if (o.transport == BTH_UD) o.lead_bytes = GDA_BYTES_OF(deth);
+    if (o.transport == BTH_DC) o.lead_bytes = GDA_BYTES_OF(dceth);
+    if (o.transport == BTH_XRC && !answer) o.lead_bytes = GDA_BYTES_OF(xrceth);
+    return o;
+}
+
+uint32_t transport_header_bytes(uint8_t opcode) {
+    const Meaning operation = meaning_of(opcode);
+    if (operation.transport == BTH_MANUFACTURER) return BTH_BYTES;
+    uint32_t extra = operation.masked ? GDA_BYTES_OF(atomic_mask) : 0;
+    switch (operation.code) {
         case RC_SEND_LAST_WITH_IMMEDIATE:
         case RC_SEND_ONLY_WITH_IMMEDIATE:
         case RC_RDMA_WRITE_LAST_WITH_IMMEDIATE:
@@ -252,13 +271,12 @@ uint32_t transport_header_bytes(uint8_t opcode) {
             break;
         case RC_COMPARE_SWAP:
         case RC_FETCH_ADD:
-            extra = GDA_BYTES_OF(atomiceth);
+            extra += GDA_BYTES_OF(atomiceth);
             break;
         default:
             break;
     }
-    if (transport == BTH_UD) extra += GDA_BYTES_OF(deth);
-    return BTH_BYTES + extra;
+    return BTH_BYTES + operation.lead_bytes + extra;
 }
 
 const char* name_of(Refusal refusal) {

@@ -74,6 +74,14 @@ Refusal decode_frame(const uint8_t* frame, size_t bytes, Decoded* decoded);
 Refusal decode_datagram(const uint8_t* datagram, size_t bytes, const uint8_t source_gid[16],
                         const uint8_t destination_gid[16], uint16_t source_port, Decoded* decoded);
 
+// What a BTH opcode means: masked atomics, which have opcodes of their own, are told as the atomics that they are.
+struct Meaning {
+    uint32_t transport;  // enum bth_transport
+    uint32_t code;       // as RC numbers it
+    bool masked;
+    uint32_t lead_bytes;  // of what stands between BTH and the operation's headers: DCETH, XRCETH, DETH
+};
+Meaning meaning_of(uint8_t opcode);
 // BTH and the headers that its opcode brings, up to the payload. An opcode that nobody defined has BTH alone.
 uint32_t transport_header_bytes(uint8_t opcode);
 

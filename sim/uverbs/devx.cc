@@ -36,6 +36,7 @@ Category category_of(uint64_t opcode) {
         case MLX5_CMD_OP_CREATE_CQ:
         case MLX5_CMD_OP_CREATE_QP:
         case MLX5_CMD_OP_CREATE_RMP:
+        case MLX5_CMD_OP_CREATE_DCT:
             return Category::create;
         case MLX5_CMD_OP_RST2INIT_QP:
         case MLX5_CMD_OP_INIT2RTR_QP:
@@ -46,15 +47,18 @@ Category category_of(uint64_t opcode) {
         case MLX5_CMD_OP_RTS2RTS_QP:
         case MLX5_CMD_OP_MODIFY_CQ:
         case MLX5_CMD_OP_MODIFY_RMP:
+        case MLX5_CMD_OP_DRAIN_DCT:
             return Category::modify;
         case MLX5_CMD_OP_QUERY_CQ:
         case MLX5_CMD_OP_QUERY_QP:
         case MLX5_CMD_OP_QUERY_RMP:
+        case MLX5_CMD_OP_QUERY_DCT:
             return Category::query;
         case MLX5_CMD_OP_DESTROY_MKEY:
         case MLX5_CMD_OP_DESTROY_CQ:
         case MLX5_CMD_OP_DESTROY_QP:
         case MLX5_CMD_OP_DESTROY_RMP:
+        case MLX5_CMD_OP_DESTROY_DCT:
             return Category::destroy;
         default:
             return Category::unknown;  // the firmware answers BAD_OP
@@ -70,6 +74,9 @@ static_assert(GDA_BIT_OFFSET(destroy_cq_in, cqn) == GDA_BIT_OFFSET(destroy_qp_in
                   GDA_BIT_OFFSET(modify_rmp_in, rmpn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
                   GDA_BIT_OFFSET(modify_cq_in, cqn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
                   GDA_BIT_OFFSET(query_cq_in, cqn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
+                  GDA_BIT_OFFSET(create_dct_out, dctn) == GDA_BIT_OFFSET(create_qp_out, qpn) &&
+                  GDA_BIT_OFFSET(drain_dct_in, dctn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
+                  GDA_BIT_OFFSET(query_dct_in, dctn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
                   GDA_BIT_OFFSET(query_qp_in, qpn) == GDA_BIT_OFFSET(destroy_qp_in, qpn),
               "one place for the number of an object");
 constexpr size_t header_bytes = GDA_BYTES_OF(destroy_qp_in);
@@ -79,6 +86,7 @@ const Kind kinds[] = {
     {MLX5_CMD_OP_CREATE_CQ, MLX5_CMD_OP_DESTROY_CQ, Object::Type::cq},
     {MLX5_CMD_OP_CREATE_QP, MLX5_CMD_OP_DESTROY_QP, Object::Type::qp},
     {MLX5_CMD_OP_CREATE_RMP, MLX5_CMD_OP_DESTROY_RMP, Object::Type::srq},
+    {MLX5_CMD_OP_CREATE_DCT, MLX5_CMD_OP_DESTROY_DCT, Object::Type::qp},
 };
 
 // What a command that modifies or queries is about.

@@ -149,6 +149,10 @@ int modify(Context&, const WriteCommand&);
 int query(Context&, const WriteCommand&);
 int destroy(Context&, const WriteCommand&);
 }  // namespace srq
+namespace xrcd {
+int open(Context&, const WriteCommand&);
+int close(Context&, const WriteCommand&);
+}  // namespace xrcd
 namespace ah {
 int create(Context&, const WriteCommand&);
 int destroy(Context&, const WriteCommand&);

@@ -16,7 +16,7 @@ namespace sim::uverbs {
 // Small, since there are 65,536 memory regions: what comes first in a derived class lies in the gap behind `type`.
 class Object {
    public:
-    enum class Type : uint8_t { pd, mr, mw, cq, qp, srq, ah, uar, umem, devx, device_memory };
+    enum class Type : uint8_t { pd, mr, mw, cq, qp, srq, ah, uar, umem, devx, device_memory, xrcd };
     explicit Object(Type type) : type(type) {}
     virtual ~Object() = default;
     Object(const Object&) = delete;
@@ -41,6 +41,19 @@ class Pd : public Object {
     Pd() : Object(kind) {}
     int destroy() override;
     uint32_t pdn = 0;
+};
+
+// A domain of XRC, which several contexts may have opened: xrcd.cc.
+class XrcDomain;
+class Xrcd : public Object {
+   public:
+    static constexpr Type kind = Type::xrcd;
+    explicit Xrcd(std::shared_ptr<XrcDomain> domain) : Object(kind), domain_(std::move(domain)) {}
+    int destroy() override;
+    uint32_t number() const;
+
+   private:
+    std::shared_ptr<XrcDomain> domain_;
 };
 
 // Memory that the driver registered for one of its objects: released with it.

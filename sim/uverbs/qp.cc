@@ -16,6 +16,7 @@
 namespace sim::uverbs {
 
 int Qp::destroy() {
+    if (service == Service::dc_target) return destroy_dct(*this);
     SIM_COMMAND_OF(command, destroy_qp, gda::prm::MLX5_CMD_OP_DESTROY_QP);
     GDA_SET(destroy_qp_in, command.in, qpn, qpn);
     const int error = execute(command);
@@ -35,20 +36,43 @@ constexpr uint32_t block_bytes = gda::prm::WQE_BASIC_BLOCK_BYTES, segment_bytes 
 constexpr uint32_t ignored_flags =
     MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE;
 
-// The transport service. False: a type this NIC does not have (raw packets, XRC, DC).
-bool service_of(uint64_t type, uint32_t* service) {
+// False: a type this NIC does not have (raw packets; initiators with streams).
+bool service_of(uint64_t type, uint32_t* flags, Service* service) {
+    constexpr uint32_t own_types = MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI;
+    const uint32_t own = *flags & own_types;
+    if ((type == IB_UVERBS_QPT_DRIVER) != (own != 0) || own == own_types) return false;
+    *flags &= ~own_types;
     switch (type) {
         case IB_UVERBS_QPT_RC:
-            *service = gda::prm::MLX5_QPC_ST_RC;
-            return true;
+            return *service = Service::rc, true;
         case IB_UVERBS_QPT_UC:
-            *service = gda::prm::MLX5_QPC_ST_UC;
-            return true;
+            return *service = Service::uc, true;
         case IB_UVERBS_QPT_UD:
-            *service = gda::prm::MLX5_QPC_ST_UD;
-            return true;
+            return *service = Service::ud, true;
+        case IB_UVERBS_QPT_XRC_INI:
+            return *service = Service::xrc_initiator, true;
+        case IB_UVERBS_QPT_XRC_TGT:
+            return *service = Service::xrc_target, true;
+        case IB_UVERBS_QPT_DRIVER:
+            return *service = own == MLX5_QP_FLAG_TYPE_DCT ? Service::dc_target : Service::dc_initiator, true;
         default:
             return false;
+    }
+}
+
+uint32_t transport_of(Service service) {
+    switch (service) {
+        case Service::uc:
+            return gda::prm::MLX5_QPC_ST_UC;
+        case Service::ud:
+            return gda::prm::MLX5_QPC_ST_UD;
+        case Service::xrc_initiator:
+        case Service::xrc_target:
+            return gda::prm::MLX5_QPC_ST_XRC;
+        case Service::dc_initiator:
+            return gda::prm::MLX5_QPC_ST_DCI;
+        default:
+            return gda::prm::MLX5_QPC_ST_RC;
     }
 }
 
@@ -94,17 +118,56 @@ int fill_rings(Qp& qp, const mlx5_ib_create_qp& driver, bool wants_receive, cons
     return 0;
 }
 
+// A target of dynamically connected queue pairs: only remembered, until it is moved to RTR.
+int create_target(Context& context, Request& request, const DctParts& parts, const mlx5_ib_create_qp& driver,
+                  events::Listener listener) {
+    auto qp = std::make_unique<Qp>();
+    qp->service = Service::dc_target;
+    qp->listener = std::move(listener);
+    begin_dct(*qp, parts, driver);
+    driver_part(request).answer_driver(mlx5_ib_create_qp_resp{});
+    request.answer(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qp->qpn);
+    request.answer(UVERBS_ATTR_CREATE_QP_RESP_CAP, ib_uverbs_qp_cap{});
+    request.set_handle(UVERBS_ATTR_CREATE_QP_HANDLE,
+                       context.objects.add(std::move(qp), {parts.pd, parts.cq, parts.srq}));
+    return 0;
+}
+
+// The receiving end of XRC: it has no memory of its own, and no protection domain.
+int create_xrc_target(Context& context, Request& request, events::Listener listener) {
+    auto* xrcd = context.objects.find<Xrcd>(request.handle(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE));
+    if (!xrcd) return EINVAL;
+    auto qp = std::make_unique<Qp>();
+    SIM_COMMAND_OF(firmware, create_qp, gda::prm::MLX5_CMD_OP_CREATE_QP);
+    uint8_t* in = firmware.in;
+    GDA_SET(create_qp_in, in, qpc.st, gda::prm::MLX5_QPC_ST_XRC);
+    GDA_SET(create_qp_in, in, qpc.pm_state, gda::prm::MLX5_QPC_PM_STATE_MIGRATED);
+    GDA_SET(create_qp_in, in, qpc.xrcd, xrcd->number());
+    GDA_SET(create_qp_in, in, qpc.rq_type, gda::prm::RQ_TYPE_ZERO_SIZE);
+    GDA_SET(create_qp_in, in, qpc.no_sq, 1);
+    GDA_SET(create_qp_in, in, qpc.uar_page, 0xffffff);  // none
+    if (int error = execute(firmware)) return error;
+    qp->qpn = static_cast<uint32_t>(GDA_GET(create_qp_out, firmware.out, qpn));
+    qp->service = Service::xrc_target;
+    events::add_qp(qp->qpn, std::move(listener));
+    driver_part(request).answer_driver(mlx5_ib_create_qp_resp{});
+    request.answer(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qp->qpn);
+    request.answer(UVERBS_ATTR_CREATE_QP_RESP_CAP, ib_uverbs_qp_cap{});
+    request.set_handle(UVERBS_ATTR_CREATE_QP_HANDLE, context.objects.add(std::move(qp), {xrcd}));
+    return 0;
+}
+
 }  // namespace
 
 int create(Context& context, Request& request) {
     const WriteCommand command = driver_part(request);
-    const auto driver = command.driver<mlx5_ib_create_qp>();
+    auto driver = command.driver<mlx5_ib_create_qp>();
     const Limits& l = Nic::limits();
     const auto type = request.constant(UVERBS_ATTR_CREATE_QP_TYPE);
     const auto flags = request.value<uint32_t>(UVERBS_ATTR_CREATE_QP_FLAGS);
     const auto limits = request.value<ib_uverbs_qp_cap>(UVERBS_ATTR_CREATE_QP_CAP);
-    uint32_t service;
-    if (!type || !service_of(*type, &service)) return EOPNOTSUPP;
+    Service service;
+    if (!type || !service_of(*type, &driver.flags, &service)) return EOPNOTSUPP;
     // A NIC without multicast never hears itself.
     const uint32_t known =
         IB_UVERBS_QP_CREATE_SQ_SIG_ALL | (type == IB_UVERBS_QPT_UD ? IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK : 0);
@@ -112,37 +175,45 @@ int create(Context& context, Request& request) {
     if (request.has(UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE) || request.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN))
         return EOPNOTSUPP;
     if (driver.flags & ~(ignored_flags | MLX5_QP_FLAG_UAR_PAGE_INDEX)) return EOPNOTSUPP;
-    if (!(driver.flags & MLX5_QP_FLAG_UAR_PAGE_INDEX)) return EINVAL;  // there are no static doorbell pages
-    if (limits.max_send_wr > 1u << l.log_max_qp_size || limits.max_recv_wr > 1u << l.log_max_qp_size) return EINVAL;
-    auto* pd = context.objects.find<Pd>(request.handle(UVERBS_ATTR_CREATE_QP_PD_HANDLE));
-    auto* send = context.objects.find<Cq>(request.handle(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE));
-    auto* receive = context.objects.find<Cq>(request.handle(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE));
-    if (!pd || !send || !receive) return EINVAL;
-    Srq* srq = nullptr;
-    if (request.has(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE)) {
-        srq = context.objects.find<Srq>(request.handle(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE));
-        if (!srq || *type == IB_UVERBS_QPT_UC) return EINVAL;
-    }
     events::Listener listener;
     listener.user_handle = request.value<uint64_t>(UVERBS_ATTR_CREATE_QP_USER_HANDLE);
     if (int error = context.event_channel(request, UVERBS_ATTR_CREATE_QP_EVENT_FD, &listener.asynchronous))
         return error;
+    if (service == Service::xrc_target) return create_xrc_target(context, request, std::move(listener));
+    if (limits.max_send_wr > 1u << l.log_max_qp_size || limits.max_recv_wr > 1u << l.log_max_qp_size) return EINVAL;
+    auto* pd = context.objects.find<Pd>(request.handle(UVERBS_ATTR_CREATE_QP_PD_HANDLE));
+    auto* send = context.objects.find<Cq>(request.handle(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE));
+    auto* receive = context.objects.find<Cq>(request.handle(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE));
+    if (service == Service::xrc_initiator && !receive) receive = send;  // it receives nothing
+    if (!pd || !send || !receive) return EINVAL;
+    Srq* srq = nullptr;
+    if (request.has(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE)) {
+        srq = context.objects.find<Srq>(request.handle(UVERBS_ATTR_CREATE_QP_SRQ_HANDLE));
+        if (!srq || service == Service::uc || service == Service::xrc_initiator) return EINVAL;
+    }
+    if (service == Service::dc_target) {
+        if (!srq) return EINVAL;
+        return create_target(context, request, {pd, receive, srq}, driver, std::move(listener));
+    }
+    if (!(driver.flags & MLX5_QP_FLAG_UAR_PAGE_INDEX)) return EINVAL;  // there are no static doorbell pages
+    const bool receives =
+        limits.max_recv_wr != 0 && service != Service::xrc_initiator && service != Service::dc_initiator;
 
     auto qp = std::make_unique<Qp>();
     SIM_COMMAND_OF(firmware, create_qp, gda::prm::MLX5_CMD_OP_CREATE_QP);
     uint8_t* in = firmware.in;
-    GDA_SET(create_qp_in, in, qpc.st, service);
+    GDA_SET(create_qp_in, in, qpc.st, transport_of(service));
     GDA_SET(create_qp_in, in, qpc.pm_state, gda::prm::MLX5_QPC_PM_STATE_MIGRATED);
     GDA_SET(create_qp_in, in, qpc.pd, pd->pdn);
     GDA_SET(create_qp_in, in, qpc.cqn_snd, send->cqn);
     GDA_SET(create_qp_in, in, qpc.cqn_rcv, receive->cqn);
     GDA_SET(create_qp_in, in, qpc.uar_page, driver.bfreg_index);
     GDA_SET(create_qp_in, in, qpc.user_index, driver.uidx);
-    if (int error = fill_rings(*qp, driver, limits.max_recv_wr != 0, srq, in)) return error;
+    if (int error = fill_rings(*qp, driver, receives, srq, in)) return error;
     if (int error = execute(firmware)) return error;
     qp->qpn = static_cast<uint32_t>(GDA_GET(create_qp_out, firmware.out, qpn));
     qp->signal_all = flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
-    qp->type = static_cast<uint32_t>(*type);
+    qp->service = service;
     qp->max_inline = limits.max_inline_data;
     events::add_qp(qp->qpn, std::move(listener));
 
@@ -194,6 +265,12 @@ int query(Context& context, const WriteCommand& command) {
     if (!command.read(&request)) return ENOSPC;
     auto* qp = context.objects.find<Qp>(request.qp_handle);
     if (!qp) return EINVAL;
+    if (qp->service == Service::dc_target) {
+        ib_uverbs_query_qp_resp r{};
+        if (int error = query_dct(*qp, &r)) return error;
+        command.answer(r);
+        return 0;
+    }
     SIM_COMMAND_OF(firmware, query_qp, gda::prm::MLX5_CMD_OP_QUERY_QP);
     GDA_SET(query_qp_in, firmware.in, qpn, qp->qpn);
     if (int error = execute(firmware)) return error;
@@ -235,7 +312,8 @@ int modify(Context& context, const WriteCommand& command) {
     if (!command.read(&request)) return ENOSPC;
     auto* qp = context.objects.find<Qp>(request.qp_handle);
     if (!qp) return EINVAL;
-    if (int error = modify_qp(*qp, request)) return error;
+    const bool target = qp->service == Service::dc_target;
+    if (int error = target ? modify_dct(*qp, request) : modify_qp(*qp, request)) return error;
     if (command.core_out.bytes) {
         ib_uverbs_ex_modify_qp_resp response{};
         response.response_length = sizeof response;
@@ -243,6 +321,7 @@ int modify(Context& context, const WriteCommand& command) {
     }
     mlx5_ib_modify_qp_resp driver{};
     driver.response_length = static_cast<uint32_t>(std::min(sizeof driver, command.driver_out.bytes));
+    if (target) driver.dctn = qp->qpn;  // only now it has a number
     command.answer_driver(driver);
     return 0;
 }

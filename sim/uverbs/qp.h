@@ -3,10 +3,13 @@
 // be ahead (it moves to the error state by itself); the card then refuses what the driver still thinks possible.
 #pragma once
 
+#include <gda/formats/command.h>
 #include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
 
 #include <cstdint>
 
+#include "sim/uverbs/events.h"
 #include "sim/uverbs/objects.h"
 
 namespace sim::uverbs {
@@ -22,6 +25,9 @@ constexpr uint32_t state = 1u << 0, cur_state = 1u << 1, en_sqd_async_notify = 1
                    rate_limit = 1u << 25;
 }  // namespace qp_attr
 
+// What a queue pair is: its verbs type, and of the driver's own type which one.
+enum class Service : uint8_t { rc, uc, ud, xrc_initiator, xrc_target, dc_initiator, dc_target };
+
 class Qp : public Object {
    public:
     static constexpr Type kind = Type::qp;
@@ -31,14 +37,32 @@ class Qp : public Object {
 
     Object* queues[MORE_BASES] = {};  // of completions and receives
     Umem rings, record;
-    uint32_t qpn = 0, type = 0;  // IB_UVERBS_QPT_*
+    uint32_t qpn = 0;  // 0: a target of dynamically connected queue pairs before RTR, when the card makes it
+    Service service = Service::rc;
     QpState state = QpState::reset;
     uint32_t receive_entries = 0, receive_segments = 0, max_inline = 0;
     bool signal_all = false;
     uint32_t access = 0;                 // IB_UVERBS_ACCESS_*, last asked for
     uint32_t responder_depth = 0;        // max_dest_rd_atomic, last asked for
     uint32_t asynchronous_reported = 0;  // filled in by destroy()
+    // A target of dynamically connected ones: the command that makes it, filled in by the moves, and its event channel.
+    uint8_t create_dct[GDA_BYTES_OF(create_dct_in)] = {};
+    events::Listener listener;
 };
+
+// dct.cc: the same for a target of dynamically connected queue pairs.
+struct DctParts {
+    Pd* pd;
+    Cq* cq;
+    Srq* srq;
+};
+void begin_dct(Qp& qp, const DctParts& parts, const mlx5_ib_create_qp& driver);
+int modify_dct(Qp& qp, const ib_uverbs_modify_qp& request);
+int query_dct(Qp& qp, ib_uverbs_query_qp_resp* answer);
+int destroy_dct(Qp& qp);
+
+// qp_modify.cc: the values of a request that Linux checks before the card sees them.
+bool valid_values(const ib_uverbs_modify_qp& request);
 
 // qp_modify.cc: one transition, checked as the kernel checks it. 0 or an errno; nothing changes on an error.
 int modify_qp(Qp& qp, const ib_uverbs_modify_qp& request);

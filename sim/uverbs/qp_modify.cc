@@ -16,47 +16,61 @@ namespace {
 
 namespace a = qp_attr;
 
-constexpr uint32_t rc = 1u << IB_UVERBS_QPT_RC, uc = 1u << IB_UVERBS_QPT_UC, ud = 1u << IB_UVERBS_QPT_UD;
+constexpr uint32_t bit(Service service) { return 1u << static_cast<uint32_t>(service); }
+constexpr uint32_t rc = bit(Service::rc), uc = bit(Service::uc), ud = bit(Service::ud),
+                   xi = bit(Service::xrc_initiator), xt = bit(Service::xrc_target), dci = bit(Service::dc_initiator);
 
 struct Transition {
     QpState from, to;
-    uint32_t types, required, optional;
+    uint32_t services, required, optional;
 };
 
 // Every state may also go to RESET and ERR without attributes. SQD is not in the table: mlx5 has no command for it.
 const Transition transitions[] = {
-    {QpState::reset, QpState::init, rc | uc, a::pkey_index | a::port | a::access_flags, 0},
+    {QpState::reset, QpState::init, rc | uc | xi | xt, a::pkey_index | a::port | a::access_flags, 0},
     {QpState::reset, QpState::init, ud, a::pkey_index | a::port | a::qkey, 0},
-    {QpState::init, QpState::init, rc | uc, 0, a::pkey_index | a::port | a::access_flags},
+    {QpState::init, QpState::init, rc | uc | xi | xt, 0, a::pkey_index | a::port | a::access_flags},
     {QpState::init, QpState::init, ud, 0, a::pkey_index | a::port | a::qkey},
-    {QpState::init, QpState::rtr, rc,
+    {QpState::init, QpState::rtr, rc | xt,
      a::av | a::path_mtu | a::dest_qpn | a::rq_psn | a::max_dest_rd_atomic | a::min_rnr_timer,
      a::alt_path | a::access_flags | a::pkey_index},
-    {QpState::init, QpState::rtr, uc, a::av | a::path_mtu | a::dest_qpn | a::rq_psn,
+    {QpState::init, QpState::rtr, uc | xi, a::av | a::path_mtu | a::dest_qpn | a::rq_psn,
      a::alt_path | a::access_flags | a::pkey_index},
     {QpState::init, QpState::rtr, ud, 0, a::pkey_index | a::qkey},
     {QpState::rtr, QpState::rts, rc, a::timeout | a::retry_cnt | a::rnr_retry | a::sq_psn | a::max_qp_rd_atomic,
      a::cur_state | a::alt_path | a::access_flags | a::min_rnr_timer | a::path_mig_state | a::rate_limit},
+    {QpState::rtr, QpState::rts, xi, a::timeout | a::retry_cnt | a::rnr_retry | a::sq_psn | a::max_qp_rd_atomic,
+     a::cur_state | a::alt_path | a::access_flags | a::path_mig_state | a::rate_limit},
+    {QpState::rtr, QpState::rts, xt, a::timeout | a::sq_psn,
+     a::cur_state | a::alt_path | a::access_flags | a::min_rnr_timer | a::path_mig_state | a::rate_limit},
     {QpState::rtr, QpState::rts, uc, a::sq_psn,
      a::cur_state | a::alt_path | a::access_flags | a::path_mig_state | a::rate_limit},
     {QpState::rtr, QpState::rts, ud, a::sq_psn, a::cur_state | a::qkey | a::rate_limit},
-    {QpState::rts, QpState::rts, rc, 0,
+    {QpState::rts, QpState::rts, rc | xt, 0,
      a::cur_state | a::access_flags | a::alt_path | a::path_mig_state | a::min_rnr_timer | a::rate_limit},
-    {QpState::rts, QpState::rts, uc, 0,
+    {QpState::rts, QpState::rts, uc | xi, 0,
      a::cur_state | a::access_flags | a::alt_path | a::path_mig_state | a::rate_limit},
     {QpState::rts, QpState::rts, ud, 0, a::cur_state | a::qkey | a::rate_limit},
+    // The driver's own rules.
+    {QpState::reset, QpState::init, dci, a::pkey_index | a::port, 0},
+    {QpState::init, QpState::init, dci, 0, a::pkey_index | a::port},
+    {QpState::init, QpState::rtr, dci, a::path_mtu, a::pkey_index | a::av},
+    {QpState::rtr, QpState::rts, dci, a::timeout | a::retry_cnt | a::rnr_retry | a::max_qp_rd_atomic | a::sq_psn,
+     a::min_rnr_timer},
+    {QpState::rts, QpState::rts, dci, 0, a::min_rnr_timer},
 };
 
-bool allowed(QpState from, QpState to, uint32_t type, uint32_t mask) {
+bool allowed(QpState from, QpState to, Service service, uint32_t mask) {
     if (to == QpState::reset || to == QpState::err) return !(mask & ~a::state);
     for (const Transition& t : transitions) {
-        if (t.from != from || t.to != to || !(t.types & 1u << type)) continue;
+        if (t.from != from || t.to != to || !(t.services & bit(service))) continue;
         return (mask & t.required) == t.required && !(mask & ~(t.required | t.optional | a::state));
     }
     return false;
 }
 
-// The checks of values that Linux makes before the card sees them.
+}  // namespace
+
 bool valid_values(const ib_uverbs_modify_qp& r) {
     const Limits& l = Nic::limits();
     const uint32_t mask = r.attr_mask;
@@ -76,6 +90,8 @@ bool valid_values(const ib_uverbs_modify_qp& r) {
     if ((mask & a::min_rnr_timer) && r.min_rnr_timer > 31) return false;
     return true;
 }
+
+namespace {
 
 uint32_t log2_ceiling(uint32_t n) { return n > 1 ? 32 - static_cast<uint32_t>(__builtin_clz(n - 1)) : 0; }
 
@@ -164,7 +180,7 @@ int with_context(const Qp& qp, const ib_uverbs_modify_qp& r, uint32_t opcode) {
     if (mask & a::path_mtu) {
         SIM_SET_QPC(mtu, r.path_mtu);
         SIM_SET_QPC(log_msg_max, Nic::limits().log_max_message);
-    } else if (qp.type == IB_UVERBS_QPT_UD && opcode == gda::prm::MLX5_CMD_OP_INIT2RTR_QP) {
+    } else if (qp.service == Service::ud && opcode == gda::prm::MLX5_CMD_OP_INIT2RTR_QP) {
         SIM_SET_QPC(mtu, gda::prm::MLX5_QPC_MTU_4K_BYTES);  // one datagram is one packet
         SIM_SET_QPC(log_msg_max, log_datagram_bytes);
     }
@@ -213,7 +229,7 @@ int modify_qp(Qp& qp, const ib_uverbs_modify_qp& r) {
     const QpState from = r.attr_mask & a::cur_state ? static_cast<QpState>(r.cur_qp_state) : qp.state;
     const QpState to = r.attr_mask & a::state ? static_cast<QpState>(r.qp_state) : from;
     if (from == QpState::reset && to == QpState::reset) return 0;
-    if (!allowed(from, to, qp.type, r.attr_mask) || !valid_values(r)) return EINVAL;
+    if (!allowed(from, to, qp.service, r.attr_mask) || !valid_values(r)) return EINVAL;
     if (int error = apply(qp, r, from, to)) return error;
     qp.state = to;
     if (r.attr_mask & a::access_flags) qp.access = r.qp_access_flags;

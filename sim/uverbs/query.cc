@@ -2,7 +2,7 @@
 // Questions about the device, its port and its address table, and what opens a context for use: GET_CONTEXT, or
 // QUERY_CONTEXT for one that came from elsewhere, and ASYNC_EVENT_ALLOC.
 // Answers are what mlx5_ib derives from the card's capabilities. Not announced, because the NIC does not do it: CQE
-// compression, multi-packet WQEs, on-demand paging, TSO, raw packets, XRC, tag matching.
+// compression, multi-packet WQEs, on-demand paging, TSO, raw packets, tag matching.
 #include <errno.h>
 #include <gda/formats/wqe.h>
 #include <net/if.h>
@@ -28,7 +28,7 @@ constexpr uint32_t segment_bytes = gda::prm::WQE_SEGMENT_BYTES;
 // Values of enum ib_device_cap_flags, ib_atomic_cap and the port's fields: IBTA names, not in the ABI headers.
 constexpr uint32_t cap_rc_rnr_nak = 1u << 12, cap_sys_image_guid = 1u << 11, cap_port_active_event = 1u << 10,
                    cap_change_phy_port = 1u << 5, cap_bad_pkey_counter = 1u << 1, cap_mem_window = 1u << 17,
-                   cap_mem_management = 1u << 21, cap_mem_window_type_2b = 1u << 24;
+                   cap_mem_management = 1u << 21, cap_mem_window_type_2b = 1u << 24, cap_xrc = 1u << 20;
 constexpr uint32_t atomic_hca = 1;
 constexpr uint8_t mtu_4096 = 5, ethernet = 2, width_4x = 2, speed_ndr = 128;
 
@@ -45,7 +45,7 @@ ib_uverbs_query_device_resp device_attributes() {
     r.max_qp = 1u << l.log_max_qp;
     r.max_qp_wr = 1u << l.log_max_qp_size;
     r.device_cap_flags = cap_bad_pkey_counter | cap_change_phy_port | cap_port_active_event | cap_sys_image_guid |
-                         cap_rc_rnr_nak | cap_mem_window | cap_mem_management | cap_mem_window_type_2b;
+                         cap_rc_rnr_nak | cap_xrc | cap_mem_window | cap_mem_management | cap_mem_window_type_2b;
     // A send WQE of at most 512 bytes: control, remote address, then data segments. One number serves both queues.
     const uint32_t send_segments = std::min(l.max_send_wqe, 512u) / segment_bytes - 2;
     r.max_sge = std::min(send_segments, l.max_receive_wqe / segment_bytes);

@@ -62,7 +62,9 @@ int create(Context& context, Request& request) {
     const auto max_wr = request.value<uint32_t>(UVERBS_ATTR_CREATE_SRQ_MAX_WR);
     const auto max_sge = request.value<uint32_t>(UVERBS_ATTR_CREATE_SRQ_MAX_SGE);
     const auto limit = request.value<uint32_t>(UVERBS_ATTR_CREATE_SRQ_LIMIT);
-    if (request.constant(UVERBS_ATTR_CREATE_SRQ_TYPE) != IB_UVERBS_SRQT_BASIC) return EOPNOTSUPP;  // no XRC, no tags
+    const auto type = request.constant(UVERBS_ATTR_CREATE_SRQ_TYPE);
+    if (type != IB_UVERBS_SRQT_BASIC && type != IB_UVERBS_SRQT_XRC) return EOPNOTSUPP;  // no tags
+    const bool over_xrc = type == IB_UVERBS_SRQT_XRC;
     if (driver.flags || driver.reserved0 || driver.reserved1) return EINVAL;
     if (max_wr >= 1u << l.log_max_srq_size) return EINVAL;
     // A WQE: the segment that names the next one, then the data segments.
@@ -72,6 +74,9 @@ int create(Context& context, Request& request) {
     if (limit >= entries) return EINVAL;
     auto* pd = context.objects.find<Pd>(request.handle(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE));
     if (!pd) return ENOENT;
+    auto* xrcd = context.objects.find<Xrcd>(request.handle(UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE));
+    auto* cq = context.objects.find<Cq>(request.handle(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE));
+    if (over_xrc && (!xrcd || !cq)) return EINVAL;
     events::Listener listener;
     listener.user_handle = request.value<uint64_t>(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE);
     if (int error = context.event_channel(request, UVERBS_ATTR_CREATE_SRQ_EVENT_FD, &listener.asynchronous))
@@ -96,13 +101,22 @@ int create(Context& context, Request& request) {
     GDA_SET(create_rmp_in, in, ctx.wq.lwm, limit);
     if (int error = execute(firmware)) return error;
     srq->srqn = static_cast<uint32_t>(GDA_GET(create_rmp_out, firmware.out, rmpn));
+    if (over_xrc) {
+        Nic nic;
+        if (int error = nic ? -nic->open_srq(srq->srqn, xrcd->number(), cq->cqn, driver.uidx) : ENODEV) {
+            srq->destroy();
+            return error;
+        }
+    }
     events::add_srq(srq->srqn, std::move(listener));
 
     const mlx5_ib_create_srq_resp driver_response{srq->srqn, 0};
     command.answer_driver(driver_response);
     request.answer(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, entries - 1);
     request.answer(UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, max_sge);
-    request.set_handle(UVERBS_ATTR_CREATE_SRQ_HANDLE, context.objects.add(std::move(srq), {pd}));
+    request.answer(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM, srq->srqn);
+    const std::initializer_list<Object*> uses = {pd, over_xrc ? xrcd : nullptr, over_xrc ? cq : nullptr};
+    request.set_handle(UVERBS_ATTR_CREATE_SRQ_HANDLE, context.objects.add(std::move(srq), uses));
     return 0;
 }
 

@@ -79,6 +79,19 @@ static void work_requests(void) {
          "rgid=bytes:fe80000000000001006764fffe610007",
          &av, sizeof av);
 
+    memset(&av, 0, sizeof av);
+    av.key.dc_key = htobe64(0x1122334455667788ULL);
+    emit("wqe_dc_av_seg", "dc_key=0x1122334455667788", &av, sizeof av);
+
+    // The public header lacks it: as rdma-core declares it for itself (providers/mlx5/wqe.h).
+    struct mlx5_wqe_xrc_seg {
+        __be32 xrc_srqn;
+        uint8_t rsvd[12];
+    } xrc;
+    memset(&xrc, 0, sizeof xrc);
+    xrc.xrc_srqn = htobe32(0x00abcdef);
+    emit("wqe_xrc_seg", "xrc_srqn=0xabcdef", &xrc, sizeof xrc);
+
     struct mlx5_wqe_umr_ctrl_seg umr;
     memset(&umr, 0, sizeof umr);
     umr.flags = MLX5_WQE_UMR_CTRL_FLAG_INLINE | MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE;

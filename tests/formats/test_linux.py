@@ -151,7 +151,7 @@ def test_codes_are_the_kernels() -> None:
     theirs = linux_ifc.enum_values("mlx5_ifc.h", "device.h", "qp.h", "cq.h", "driver.h")
     compared = set()
     named = "cmd_opcode cmd_status qpc_state qpc_st qpc_pm_state qpc_mtu qpc_atomic_mode atomic_operation wq_type"
-    for enum in (*named.split(), "rmpc_state", "modify_cq_field", "qp_opt_param"):
+    for enum in (*named.split(), "rmpc_state", "dctc_state", "modify_cq_field", "qp_opt_param"):
         for member in formats.enums[enum]:
             name = ALIASES.get(member.name, member.name)
             assert theirs[name] == member.value, member.name
@@ -163,6 +163,10 @@ def test_codes_are_the_kernels() -> None:
         assert theirs[member.name] == member.value << 5
     assert len(compared) > 50
 
+
+# The kernel has no names for them. Source: InfiniBand Architecture Specification, annex A14 (XRC); volume 1, table
+# "OpCode field": manufacturers have 0xc0 and on.
+UNNAMED_TRANSPORTS = {"BTH_XRC": 0xA0, "BTH_MANUFACTURER": 0xC0, "BTH_DC": 0xE0}
 
 ALIASES = {
     "HCA_CAP_GENERAL": "MLX5_CAP_GENERAL",
@@ -208,7 +212,7 @@ def test_packet_headers_are_the_kernels() -> None:
         transport, _, operation = member.name.partition("_")
         assert theirs_by_name[transport] | theirs_by_name[operation] == member.value
     for member in formats.enums["bth_transport"]:
-        if member.name == "BTH_MANUFACTURER":  # 0xc0 and on
-            assert member.value << 5 == 0xC0
+        if member.name in UNNAMED_TRANSPORTS:
+            assert member.value << 5 == UNNAMED_TRANSPORTS[member.name]
             continue
         assert theirs_by_name[member.name.removeprefix("BTH_")] == member.value << 5

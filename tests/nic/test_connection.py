@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +45,18 @@ def test_any_changed_bit_is_refused(info, data):
     raw[bit // 8] ^= 1 << bit % 8
     with pytest.raises(ArgumentError):
         ConnectionInfo.from_bytes(bytes(raw))
+
+
+@given(st.binary(min_size=len(INFO.to_bytes()) - 8, max_size=len(INFO.to_bytes()) - 8))
+def test_any_content_with_a_right_checksum_is_read_or_refused(body):
+    data = INFO.to_bytes()[:4] + body
+    data += zlib.crc32(data).to_bytes(4, "big")
+    try:
+        info = ConnectionInfo.from_bytes(data)
+    except ArgumentError as error:
+        assert "connection information has a bad" in str(error)
+    else:
+        assert info.to_bytes() == data
 
 
 def test_cut_and_foreign_are_told_apart():

@@ -9,6 +9,8 @@ import weakref
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gda import formats
 from gda.errors import ArgumentError, ClosedError, CudaError, OutOfBoundsError, UnavailableError, VerbsError
@@ -179,6 +181,23 @@ def test_remote_memory_travels(nic):
             RemoteMemory.from_bytes(wrong)
     with pytest.raises(ArgumentError, match="changed on the way"):
         RemoteMemory.from_bytes(data[:10] + bytes([data[10] ^ 1]) + data[11:])
+
+
+@given(st.binary(max_size=60))
+def test_foreign_bytes_are_no_remote_memory(data):
+    with pytest.raises(ArgumentError):
+        RemoteMemory.from_bytes(data)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.booleans())
+def test_any_remote_memory_travels(address, bytes, rkey, is_gpu):
+    remote = RemoteMemory(address, bytes, rkey, is_gpu)
+    assert RemoteMemory.from_bytes(remote.to_bytes()) == remote
+    kind, argument = remote.__gda_argument__("host")
+    fields = formats.layouts[kind].unpack(argument)
+    assert (fields["addr"], fields["bytes"], fields["rkey_be"]) == (
+        address, bytes, int.from_bytes(rkey.to_bytes(4, "big"), "little"),
+    )  # fmt: skip
 
 
 def test_unmapped_memory_leaves_nothing_behind(nic, software):

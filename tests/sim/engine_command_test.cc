@@ -88,7 +88,10 @@ struct Parts {
 
 void refusals_of_creation() {
     Parts p;
-    p.expect(QP_WITH(st, MLX5_QPC_ST_XRC), MLX5_CMD_STAT_BAD_PARAM_ERR, "st must be RC");
+    p.expect(QP_WITH(st, MLX5_QPC_ST_REG_UMR), MLX5_CMD_STAT_BAD_PARAM_ERR, "st must be RC");
+    Call foreign = QP_WITH(st, MLX5_QPC_ST_XRC);
+    GDA_SET(create_qp_in, foreign.in.data(), qpc.xrcd, 9);
+    p.expect(foreign, MLX5_CMD_STAT_BAD_RES_ERR, "no such XRC domain");
     p.expect(QP_WITH(pd, 999), MLX5_CMD_STAT_BAD_RES_ERR, "no such protection domain");
     p.expect(QP_WITH(send_dbr_mode, SEND_DBR_MODE_NO_DBR_INT), MLX5_CMD_STAT_BAD_PARAM_ERR, "send_dbr_mode 2");
     p.expect(QP_WITH(uar_page, 8), MLX5_CMD_STAT_BAD_RES_ERR, "no such doorbell page");
@@ -297,15 +300,14 @@ void capabilities() {
             CHECK_EQ(GDA_GET(cmd_hca_cap, cap, cq_oi), 1);
             CHECK_EQ(GDA_GET(cmd_hca_cap, cap, log_max_msg), 30);
             for (uint64_t now : {GDA_GET(cmd_hca_cap, cap, atomic), GDA_GET(cmd_hca_cap, cap, ud),
-                                 GDA_GET(cmd_hca_cap, cap, uc), GDA_GET(cmd_hca_cap, cap, cq_resize)}) {
+                                 GDA_GET(cmd_hca_cap, cap, uc), GDA_GET(cmd_hca_cap, cap, cq_resize),
+                                 GDA_GET(cmd_hca_cap, cap, xrc), GDA_GET(cmd_hca_cap, cap, dct)}) {
                 CHECK_EQ(now, 1);
-            }
-            for (uint64_t later : {GDA_GET(cmd_hca_cap, cap, xrc), GDA_GET(cmd_hca_cap, cap, dct)}) {
-                CHECK_EQ(later, 0);
             }
         } else if (op_mod == 0x7) {
             CHECK_EQ(GDA_GET(atomic_caps, cap, atomic_operations), 0xf);
             CHECK_EQ(GDA_GET(atomic_caps, cap, atomic_size_qp), 12);
+            CHECK_EQ(GDA_GET(atomic_caps, cap, atomic_size_dc), 12);
         } else if (op_mod == 0x41) {
             CHECK_EQ(GDA_GET(cmd_hca_cap_2, cap, send_dbr_mode_no_dbr_ext), 1);
         } else if (op_mod == 0x9) {

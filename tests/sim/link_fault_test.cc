@@ -127,6 +127,7 @@ void mistakes_are_named() {
         {"drop write psn=x", "'psn=x'"},
         {"drop write psn=9-3", "'psn=9-3'"},
         {"drop write nth=0", "'nth=0'"},
+        {"drop write nth=3- first=2", "'first=2'"},
         {"drop write by=10us", "'by=10us'"},
         {"delay write", "'delay'"},
         {"drop write colour=red", "'colour=red'"},

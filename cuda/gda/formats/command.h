@@ -29,6 +29,10 @@ enum cmd_opcode {
     MLX5_CMD_OP_2RST_QP = 0x50a,
     MLX5_CMD_OP_QUERY_QP = 0x50b,
     MLX5_CMD_OP_INIT2INIT_QP = 0x50e,
+    MLX5_CMD_OP_CREATE_DCT = 0x710,  // the target of dynamically connected queue pairs
+    MLX5_CMD_OP_DESTROY_DCT = 0x711,
+    MLX5_CMD_OP_DRAIN_DCT = 0x712,
+    MLX5_CMD_OP_QUERY_DCT = 0x713,
     MLX5_CMD_OP_QUERY_ROCE_ADDRESS = 0x760,
     MLX5_CMD_OP_QUERY_LAG = 0x842,
     MLX5_CMD_OP_CREATE_RMP = 0x90c,  // a shared receive queue: "receive memory pool"
@@ -84,6 +88,7 @@ enum qpc_st {
     MLX5_QPC_ST_UD = 0x2,
     MLX5_QPC_ST_XRC = 0x3,
     MLX5_QPC_ST_DCI = 0x5,
+    MLX5_QP_ST_DCT = 0x6,  // made by a command of its own
     MLX5_QPC_ST_REG_UMR = 0xc,
 };
 
@@ -150,6 +155,12 @@ enum wq_type {
 enum rmpc_state {
     MLX5_RMPC_STATE_RDY = 0x1,
     MLX5_RMPC_STATE_ERR = 0x3,
+};
+
+enum dctc_state {
+    MLX5_DCTC_STATE_ACTIVE = 0x0,
+    MLX5_DCTC_STATE_DRAINING = 0x1,
+    MLX5_DCTC_STATE_DRAINED = 0x2,
 };
 
 // MODIFY_CQ with op_mod 0: which fields of the context it changes. With op_mod 1 (resize): a new ring.
@@ -1050,6 +1061,124 @@ struct query_rmp_out_bits {
     u8 syndrome[0x20];
     u8 reserved_at_40[0xc0];
     struct rmpc_bits rmp_context;
+};
+
+// A target of dynamically connected queue pairs: who knows its number and its access key reaches it.
+struct dctc_bits {
+    u8 reserved_at_0[0x4];
+    u8 state[0x4];  // enum dctc_state
+    u8 reserved_at_8[0x20];
+    u8 user_index[0x18];
+    u8 reserved_at_40[0x8];
+    u8 cqn[0x18];
+    u8 counter_set_id[0x8];
+    u8 atomic_mode[0x4];  // enum qpc_atomic_mode
+    u8 rre[0x1];
+    u8 rwe[0x1];
+    u8 rae[0x1];
+    u8 atomic_like_write_en[0x1];
+    u8 latency_sensitive[0x1];
+    u8 rlky[0x1];
+    u8 free_ar[0x1];
+    u8 reserved_at_73[0x15];
+    u8 cs_res[0x8];
+    u8 reserved_at_90[0x3];
+    u8 min_rnr_nak[0x5];
+    u8 reserved_at_98[0x10];
+    u8 srqn_xrqn[0x18];
+    u8 reserved_at_c0[0x8];
+    u8 pd[0x18];
+    u8 tclass[0x8];
+    u8 reserved_at_e8[0x4];
+    u8 flow_label[0x14];
+    u8 dc_access_key[0x40];
+    u8 reserved_at_140[0x5];
+    u8 mtu[0x3];  // enum qpc_mtu
+    u8 port[0x8];
+    u8 pkey_index[0x10];
+    u8 reserved_at_160[0x8];
+    u8 my_addr_index[0x8];
+    u8 reserved_at_170[0x8];
+    u8 hop_limit[0x8];
+    u8 dc_access_key_violation_count[0x20];
+    u8 reserved_at_1a0[0x14];
+    u8 dei_cfi[0x1];
+    u8 eth_prio[0x3];
+    u8 ecn[0x2];
+    u8 dscp[0x6];
+    u8 reserved_at_1c0[0x20];
+    u8 ece[0x20];
+};
+
+struct create_dct_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 uid[0x10];
+    u8 reserved_at_20[0x10];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0x40];
+    struct dctc_bits dct_context_entry;
+    u8 reserved_at_280[0x180];
+};
+
+struct create_dct_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x8];
+    u8 dctn[0x18];
+    u8 ece[0x20];
+};
+
+struct drain_dct_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 uid[0x10];
+    u8 reserved_at_20[0x10];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0x8];
+    u8 dctn[0x18];
+    u8 reserved_at_60[0x20];
+};
+
+struct drain_dct_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x40];
+};
+
+struct destroy_dct_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 uid[0x10];
+    u8 reserved_at_20[0x10];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0x8];
+    u8 dctn[0x18];
+    u8 reserved_at_60[0x20];
+};
+
+struct destroy_dct_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x40];
+};
+
+struct query_dct_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 reserved_at_10[0x20];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0x8];
+    u8 dctn[0x18];
+    u8 reserved_at_60[0x20];
+};
+
+struct query_dct_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x40];
+    struct dctc_bits dct_context_entry;
+    u8 reserved_at_280[0x180];
 };
 
 struct query_roce_address_in_bits {

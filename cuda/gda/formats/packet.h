@@ -50,17 +50,25 @@ enum bth_opcode {
     UD_SEND_ONLY_WITH_IMMEDIATE = 0x65,
 };
 
-// The three high bits of a BTH opcode. Opcodes from 0xc0 on are for manufacturers; two of them carry masked atomics
-// here, for which the specification has none.
+// The three high bits of a BTH opcode. Opcodes from 0xc0 on are for manufacturers. Of the first half two carry masked
+// atomics here, for which the specification has none, and the two after them the same over XRC. The second half is the
+// dynamically connected transport, whose packets nobody has published: RC's operations, each with a DCETH behind BTH;
+// the numbers of the operations that RC lacks are those of masked atomics.
 enum bth_transport {
     BTH_RC = 0x0,
     BTH_UC = 0x1,
     BTH_UD = 0x3,
+    BTH_XRC = 0x5,
     BTH_MANUFACTURER = 0x6,
+    BTH_DC = 0x7,
 };
 enum bth_manufacturer_opcode {
     OWN_MASKED_COMPARE_SWAP = 0xd3,
     OWN_MASKED_FETCH_ADD = 0xd4,
+    XRC_MASKED_COMPARE_SWAP = 0xd8,
+    XRC_MASKED_FETCH_ADD = 0xd9,
+    DC_MASKED_COMPARE_SWAP = 0xf8,
+    DC_MASKED_FETCH_ADD = 0xf9,
 };
 
 struct bth_bits {
@@ -112,6 +120,21 @@ struct deth_bits {
     u8 qkey[0x20];
     u8 reserved_at_20[0x8];
     u8 src_qp[0x18];
+};
+
+// Follows BTH in every request over XRC: the shared receive queue that it is for.
+struct xrceth_bits {
+    u8 reserved_at_0[0x8];
+    u8 xrcsrq[0x18];
+};
+
+// Ours: follows BTH in every packet of the dynamically connected transport, answers included. A connection ends when
+// its initiator begins another one; a later one has a greater number.
+struct dceth_bits {
+    u8 access_key[0x40];  // of the target; 0 in answers
+    u8 connection[0x40];
+    u8 reserved_at_80[0x8];
+    u8 src_qp[0x18];  // who sent it
 };
 
 // What precedes the payload of a received datagram: an IPv6 header, or 20 bytes of nothing and an IPv4 header.

@@ -213,6 +213,18 @@ struct wqe_av_seg_bits {
     u8 rgid[0x10][0x8];
 };
 
+// The same of a dynamically connected request: the target's access key stands in the place of the Q_Key.
+struct wqe_dc_av_seg_bits {
+    u8 dc_key[0x40];
+    u8 reserved_at_40[0x140];
+};
+
+// Follows the control segment of a request over XRC: the peer's shared receive queue.
+struct wqe_xrc_seg_bits {
+    u8 xrc_srqn[0x20];
+    u8 reserved_at_20[0x60];
+};
+
 // Links the entries of a shared receive queue.
 struct wqe_srq_next_seg_bits {
     u8 reserved_at_0[0x10];
