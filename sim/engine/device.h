@@ -85,6 +85,8 @@ class Device {
     // (spins).
     enum class Thread { off, adaptive, busy };
     void set_thread(Thread mode);
+    // After how long a sleeping thread looks around though nothing has woken it; 0: as usual. For tests of what wakes.
+    void set_longest_sleep(uint64_t ns);
 
     // This NIC on its host: slot number (0..) and its table of addresses. At first it has four: 0 and 1 link-local, 2
     // and 3 IPv4-mapped (::ffff:127.x.y.z), of each pair RoCE v1 and then v2; the rest is empty.

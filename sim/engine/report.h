@@ -58,6 +58,13 @@ namespace sim {
     X(refused_request)   /* by peers: invalid requests */                            \
     X(cq_overruns)       /* completion queues that failed because they were full */  \
     X(completion_events) /* armed completion queues that fired */                    \
+    X(records_swept)     /* doorbell records looked at for lost rings */             \
+    X(sleeps)            /* of the thread, until somebody wakes it */                \
+    X(wakes_by_store)    /* of it, by a store to a doorbell page */                  \
+    X(wakes_by_packet)   /* by another process or host */                            \
+    X(wakes_by_call)     /* by a command or a step of the program */                 \
+    X(wakes_by_timer)    /* by a deadline of its own */                              \
+    X(looks_around)      /* by nothing, for long */                                  \
     X(copy_faults)       /* copies stopped by memory that is not there */            \
     X(link_full)         /* packets that had to wait for room */
 
@@ -77,7 +84,7 @@ class Report {
     std::vector<std::string> sentences() const;
     void clear();
 
-    // Counted by one thread at a time (the device's lock), read by any.
+    // Counted by one thread at a time (the device's lock; sleeps and wakes by the engine's thread alone), read by any.
     void count(Counter c, uint64_t n = 1) {
         std::atomic<uint64_t>& value = counters_[static_cast<int>(c)];
         value.store(value.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);

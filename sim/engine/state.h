@@ -361,7 +361,8 @@ struct DeviceState {
     int thread_wake = -1;                      // eventfd: wakes it
     Watch watch;                               // how doorbells wake it
     std::atomic<uint64_t> asleep_until_ns{0};  // it sleeps; 0: it does not
-    uint64_t due_ns = ~uint64_t{0};            // by its last step: when something may want it again, if nothing comes
+    std::atomic<uint64_t> longest_sleep_ns{0};
+    uint64_t due_ns = ~uint64_t{0};  // by its last step: when something may want it again, if nothing comes
     std::atomic<int> thread_mode{0};
     std::atomic<int> attached{0};              // doorbell pages
     std::atomic<uint64_t> outside_step_ns{0};  // last time another thread stepped

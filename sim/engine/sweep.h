@@ -31,10 +31,11 @@ class Sweep {
     bool running() const { return left_ != 0; }
 
     // Looks at up to `budget` words and hands over the index of each that has changed. It may be called for one that
-    // has not, never the other way round.
+    // has not, never the other way round. Returns at how many it looked.
     template <typename Changed>
-    void run(size_t budget, Changed changed) {
+    size_t run(size_t budget, Changed changed) {
         if (budget > left_) budget = left_;
+        const size_t all = budget;
         while (budget) {
             if (next_ >= words_.size()) next_ = 0;
             const size_t count = budget < words_.size() - next_ ? budget : words_.size() - next_;
@@ -46,6 +47,7 @@ class Sweep {
             left_ -= looked;
             if (found < count) changed(index);
         }
+        return all;
     }
 
    private:

@@ -27,7 +27,8 @@ namespace {
 const uint64_t SPIN_NS = microseconds(50);
 const uint64_t FIRST_NAP_NS = microseconds(10), LONGEST_NAP_NS = microseconds(100);
 const uint64_t ASLEEP_AFTER_NS = milliseconds(5);
-const uint64_t LONGEST_SLEEP_NS = milliseconds(100);  // then it looks around: for stores that no mapping tells of
+// Then it looks around: for stores that no mapping tells of, such as those of a forked child.
+const uint64_t LONGEST_SLEEP_NS = milliseconds(100);
 // Where it cannot be woken (no userfaultfd; a GPU may store to the page), it looks once a millisecond in the end.
 const uint64_t FEWER_NAPS_AFTER_NS = seconds(1), FEWER_NAPS_NS = milliseconds(1);
 // While the program steps the engine itself without a pause, the thread stays out of the way.
@@ -77,14 +78,16 @@ class Sleeper {
    public:
     explicit Sleeper(DeviceState& s) : state_(s) {}
 
+    enum class Woken { by_time, by_store, by_call, by_packet };
     // For `ns`, or until somebody wakes it.
-    void wait(uint64_t ns) {
+    Woken wait(uint64_t ns) {
         std::vector<pollfd> watched = {{state_.watch.descriptor(), POLLIN, 0},
                                        {state_.thread_wake, POLLIN, 0},
                                        {state_.port->wake_descriptor(), POLLIN, 0}};
         for (int socket : state_.port->descriptors()) watched.push_back({socket, POLLIN, 0});
         const timespec limit = {static_cast<time_t>(ns / 1000000000u), static_cast<long>(ns % 1000000000u)};
-        ppoll(watched.data(), watched.size(), &limit, nullptr);
+        if (ppoll(watched.data(), watched.size(), &limit, nullptr) <= 0) return Woken::by_time;
+        return watched[0].revents ? Woken::by_store : watched[1].revents ? Woken::by_call : Woken::by_packet;
     }
 
     // Between the polls of a program, or where nothing better is possible.
@@ -94,24 +97,45 @@ class Sleeper {
         wake();
     }
 
-    // Until something happens. False: somebody could want it unnoticed, so it did not.
-    bool sleep() {
-        if (state_.thread_wake < 0 || !state_.port->fall_asleep(Inbox::Asleep::deeply)) return false;
-        const uint64_t now = state_.clock.now_ns();
-        state_.asleep_until_ns.store(now + LONGEST_SLEEP_NS);
+    // Until something happens. `cannot`: somebody could want it unnoticed, so it did not sleep.
+    enum class Slept { cannot, undisturbed, woken };
+    Slept sleep() {
+        if (state_.thread_wake < 0 || !state_.port->fall_asleep(Inbox::Asleep::deeply)) return Slept::cannot;
+        const uint64_t now = state_.clock.now_ns(), longest = state_.longest_sleep_ns.load();
+        state_.asleep_until_ns.store(now + longest);
         const bool watched = state_.watch.protect();
+        Slept slept = watched ? Slept::undisturbed : Slept::cannot;
         // What came before it slept, and nobody therefore told of.
         if (watched && step_now(state_, false) == 0 && state_.due_ns > now + LONGEST_NAP_NS) {
-            const uint64_t until = std::min(state_.due_ns, now + LONGEST_SLEEP_NS);
+            const uint64_t until = std::min(state_.due_ns, now + longest);
             state_.asleep_until_ns.store(until);
-            wait(until - now);
+            state_.report.count(Counter::sleeps);
+            const Woken woken = wait(until - now);
+            state_.watch.release();  // first of all: a store may be waiting
+            if (woken != Woken::by_time) slept = Slept::woken;
+            state_.report.count(counter_of(woken, until == state_.due_ns));
+        } else {
+            state_.watch.release();
         }
-        state_.watch.release();  // first of all: a store may be waiting
         wake();
-        return watched;
+        return slept;
     }
 
    private:
+    static Counter counter_of(Woken woken, bool in_time) {
+        switch (woken) {
+            case Woken::by_store:
+                return Counter::wakes_by_store;
+            case Woken::by_call:
+                return Counter::wakes_by_call;
+            case Woken::by_packet:
+                return Counter::wakes_by_packet;
+            case Woken::by_time:
+                break;
+        }
+        return in_time ? Counter::wakes_by_timer : Counter::looks_around;
+    }
+
     void wake() {
         state_.asleep_until_ns.store(0);
         state_.port->wake_up();
@@ -129,6 +153,14 @@ void* run(void* argument) {
     Sleeper sleeper(s);
     uint64_t last_work = s.clock.now_ns(), length = FIRST_NAP_NS, aside = LONGEST_NAP_NS;
     uint64_t looked_ns = last_work, looked_steps = 0;
+    const auto slept = [&] {
+        const Sleeper::Slept how = sleeper.sleep();
+        if (how == Sleeper::Slept::cannot) return false;
+        length = FIRST_NAP_NS;
+        // Awake for a while, even when there is nothing to do yet: the store that woke it may not have been made again.
+        if (how == Sleeper::Slept::woken) last_work = s.clock.now_ns();
+        return true;
+    };
     for (;;) {
         const auto mode = static_cast<Device::Thread>(s.thread_mode.load(std::memory_order_acquire));
         if (mode == Device::Thread::off) return nullptr;
@@ -155,8 +187,8 @@ void* run(void* argument) {
             sleeper.nap(aside);
         } else if (now - last_work < SPIN_NS) {
             sched_yield();
-        } else if (now - last_work > ASLEEP_AFTER_NS && s.due_ns > now + LONGEST_NAP_NS && sleeper.sleep()) {
-            length = FIRST_NAP_NS;
+        } else if (now - last_work > ASLEEP_AFTER_NS && s.due_ns > now + LONGEST_NAP_NS && slept()) {
+            continue;
         } else if (now - last_work > FEWER_NAPS_AFTER_NS) {
             sleeper.nap(FEWER_NAPS_NS);
         } else {
@@ -209,7 +241,12 @@ void nudge(DeviceState& s) {
     if (until && rest_until(s) < until) wake_thread(s);
 }
 
-void prepare_thread(DeviceState& s) { s.thread_wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); }
+void Device::set_longest_sleep(uint64_t ns) { state_->longest_sleep_ns.store(ns ? ns : LONGEST_SLEEP_NS); }
+
+void prepare_thread(DeviceState& s) {
+    s.longest_sleep_ns.store(LONGEST_SLEEP_NS);
+    s.thread_wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
 
 void wake_thread(DeviceState& s) {
     const uint64_t one = 1;
