@@ -23,7 +23,8 @@ namespace {
 // How the adaptive thread slows down. It spins for a moment after work, since more usually follows; then it naps,
 // longer and longer; after some milliseconds it sleeps until somebody wakes it: a store to a doorbell page (watch.h), a
 // packet of another process, a command or a step of the program that leaves it something to do, a timer. A nap costs 20
-// us of CPU time, whatever its length, on a virtual machine; being woken by a store costs the program 50 us.
+// us of CPU time, whatever its length, on a virtual machine; a store that wakes it waits for tens of them
+// (docs/figures.md).
 const uint64_t SPIN_NS = microseconds(50);
 const uint64_t FIRST_NAP_NS = microseconds(10), LONGEST_NAP_NS = microseconds(100);
 const uint64_t ASLEEP_AFTER_NS = milliseconds(5);

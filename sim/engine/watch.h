@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the sleeping engine hears of a doorbell: the pages where the *program* sees its doorbells are write-protected,
 // and the program's next store to one of them wakes the engine's thread through a file descriptor. The store waits
-// (some 50 us) until the thread has taken the protection away; the engine's own mappings of the pages are never
-// protected. Called by thread.cc and by device.cc when pages come and go. Source: userfaultfd(2), ioctl_userfaultfd(2).
+// until the thread has taken the protection away; the engine's own mappings of the pages are never protected. Called
+// by thread.cc and by device.cc when pages come and go. Source: userfaultfd(2), ioctl_userfaultfd(2).
 //
 // Its lock is its own and is held over system calls only: a program thread that holds the device's lock may itself be
 // waiting for such a store.
