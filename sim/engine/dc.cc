@@ -57,6 +57,7 @@ void forget_idle(DeviceState& s, DcTarget* dc) {
 
 std::unique_ptr<Qp> connect(const DeviceState& s, Qp* target, const Packet& packet) {
     auto made = std::make_unique<Qp>();
+    made->counter_set = target->counter_set;
     made->number = target->number;
     std::memcpy(made->name, target->name, sizeof made->name);
     made->transport = target->transport;

@@ -361,7 +361,8 @@ void Device::set_gpu_staging(bool on) {
 size_t Device::objects() const {
     const DeviceState& s = *state_;
     Hold hold(*state_);
-    return s.umems.size() + s.pds.size() + s.keys.size() + s.cqs.size() + s.srqs.size() + s.qps.size() + s.pages.size();
+    return s.umems.size() + s.pds.size() + s.keys.size() + s.cqs.size() + s.srqs.size() + s.qps.size() +
+           s.pages.size() + s.counter_sets.size();
 }
 
 }  // namespace sim

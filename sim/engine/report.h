@@ -75,8 +75,29 @@ enum class Counter : int {
         count
 };
 
+// The same for some queue pairs alone: those that name this set (command ALLOC_Q_COUNTER).
+struct CounterSet {
+    uint32_t number = 0;
+    int uses = 0;  // queue pairs that name it
+    uint64_t counted[static_cast<int>(Counter::count)] = {};
+    uint64_t operator[](Counter c) const { return counted[static_cast<int>(c)]; }
+};
+
 class Report {
    public:
+    // While one lives, everything is counted in that set, too: work on one of its queue pairs.
+    class Counting {
+       public:
+        Counting(Report& report, CounterSet* set) : report_(report), before_(report.set_) { report.set_ = set; }
+        ~Counting() { report_.set_ = before_; }
+        Counting(const Counting&) = delete;
+        Counting& operator=(const Counting&) = delete;
+
+       private:
+        Report& report_;
+        CounterSet* const before_;
+    };
+
     enum : size_t { MAX_SENTENCES = 200 };
 
     // Keeps a sentence once. Beyond the limit the first ones are kept: later faults usually follow from them.
@@ -88,8 +109,10 @@ class Report {
     void count(Counter c, uint64_t n = 1) {
         std::atomic<uint64_t>& value = counters_[static_cast<int>(c)];
         value.store(value.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+        if (set_) set_->counted[static_cast<int>(c)] += n;
     }
     uint64_t counter(const char* name) const;
+    uint64_t counter(Counter c) const { return counters_[static_cast<int>(c)].load(std::memory_order_relaxed); }
     static std::vector<std::string> names();
 
     std::mutex& lock() { return lock_; }  // held across fork
@@ -99,6 +122,7 @@ class Report {
     std::deque<std::string> kept_;
     std::unordered_set<std::string> known_;
     uint64_t not_kept_ = 0;
+    CounterSet* set_ = nullptr;  // with the device's lock held
     std::atomic<uint64_t> counters_[static_cast<int>(Counter::count)] = {};
 };
 

@@ -290,6 +290,7 @@ void arrived(DeviceState& s, const Packet& packet) {
     const Meaning meaning = meaning_of(static_cast<uint8_t>(GDA_GET(bth, packet.header, opcode)));
     const uint32_t operation = meaning.code;
     Qp* qp = s.qp(number);
+    const Report::Counting counting(s.report, qp ? qp->counter_set : nullptr);
     if (GDA_GET(bth, packet.header, tver) != 0) return s.report.count(Counter::packets_dropped);
     bool ready = qp && (qp->state == MLX5_QPC_STATE_RTR || qp->state == MLX5_QPC_STATE_RTS) && addressed(s, qp, packet);
     if (ready && qp->datagrams()) {

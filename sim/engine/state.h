@@ -227,6 +227,7 @@ struct Qp {
     Cq *send_cq = nullptr, *receive_cq = nullptr;
     Srq* srq = nullptr;    // over XRC: of the request at hand, and with it the two before and the domain
     Xrcd* xrcd = nullptr;  // of the receiving end of XRC
+    CounterSet* counter_set = nullptr;
     uint32_t user_index = 0;
     bool recordless = false, has_receives = false, migrated = false;
     Region send_ring, receive_ring, record;
@@ -327,6 +328,9 @@ struct DeviceState {
     Table<Xrcd> xrcds;
     uint64_t last_connection = 0;  // of all initiators
     Table<Qp> qps;                 // by the low 16 bits of the number
+    Table<CounterSet, 256> counter_sets;
+    CounterSet unnamed_set;  // number 0: of queue pairs that name none
+    CounterSet cleared;      // what the port had counted when a program set it to zero
     gpu::Copier copier;
     int gpu_umems = 0;
 

@@ -74,6 +74,8 @@ const Words CAUSES[] = {
      "the range of the key is empty, goes round, or is not within its umem"},
     {Cause::remote_needs_local, MLX5_CMD_STAT_BAD_PARAM_ERR, "remote write and atomics need local write"},
     {Cause::forked, MLX5_CMD_STAT_BAD_SYS_STATE_ERR, "this process was forked after the NIC was opened"},
+    {Cause::no_such_counter, MLX5_CMD_STAT_BAD_RES_ERR, "no such set of counters"},
+    {Cause::counter_in_use, MLX5_CMD_STAT_BAD_RES_STATE_ERR, "queue pairs still count in this set"},
 };
 
 struct Command {
@@ -97,6 +99,12 @@ const Command COMMANDS[] = {
     SIM_COMMAND(MLX5_CMD_OP_QUERY_ROCE_ADDRESS, query_roce_address, HEAD, HEAD + GDA_BYTES_OF(roce_addr_layout),
                 query_roce_address),
     SIM_COMMAND(MLX5_CMD_OP_QUERY_LAG, query_lag, HEAD, GDA_BYTES_OF(query_lag_out), query_lag),
+    SIM_COMMAND(MLX5_CMD_OP_ALLOC_Q_COUNTER, alloc_q_counter, HEAD, HEAD, allocate_q_counter),
+    SIM_COMMAND(MLX5_CMD_OP_DEALLOC_Q_COUNTER, dealloc_q_counter, HEAD, HEAD, release_q_counter),
+    SIM_COMMAND(MLX5_CMD_OP_QUERY_Q_COUNTER, query_q_counter, GDA_BYTES_OF(query_q_counter_in),
+                GDA_BYTES_OF(query_q_counter_out), query_q_counter),
+    SIM_COMMAND(MLX5_CMD_OP_QUERY_VPORT_COUNTER, query_vport_counter, HEAD, GDA_BYTES_OF(query_vport_counter_out),
+                query_vport_counter),
     SIM_COMMAND(MLX5_CMD_OP_CREATE_MKEY, create_mkey, SIM_UP_TO(create_mkey_in, mkey_umem_offset), HEAD, create_mkey),
     SIM_COMMAND(MLX5_CMD_OP_DESTROY_MKEY, destroy_mkey, HEAD, HEAD, destroy_mkey),
     SIM_COMMAND(MLX5_CMD_OP_CREATE_CQ, create_cq, SIM_UP_TO(create_cq_in, cq_umem_valid), HEAD, create_cq),

@@ -53,6 +53,7 @@ Answer take_path(const DeviceState& s, Qp* target, const uint8_t* dctc) {
 Answer create_dct(DeviceState& s, const uint8_t* in, uint8_t* out) {
     const uint8_t* dctc = in + GDA_BYTE_OFFSET(create_dct_in, dct_context_entry);
     auto target = std::make_unique<Qp>();
+    target->counter_set = &s.unnamed_set;
     target->transport = MLX5_QP_ST_DCT;
     const uint32_t pdn = static_cast<uint32_t>(GDA_GET(dctc, dctc, pd));
     const uint32_t cqn = static_cast<uint32_t>(GDA_GET(dctc, dctc, cqn));

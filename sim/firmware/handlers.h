@@ -50,6 +50,8 @@ enum class Cause : int {
     key_range,
     remote_needs_local,
     forked,
+    no_such_counter,
+    counter_in_use,
 };
 
 struct Answer {
@@ -62,6 +64,10 @@ typedef Answer (*Handler)(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer query_hca_cap(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer query_roce_address(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer query_lag(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer allocate_q_counter(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer release_q_counter(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer query_q_counter(DeviceState& s, const uint8_t* in, uint8_t* out);
+Answer query_vport_counter(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer create_mkey(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer destroy_mkey(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer create_cq(DeviceState& s, const uint8_t* in, uint8_t* out);
@@ -105,8 +111,12 @@ enum Limits : uint32_t {
     FIRST_CQ = 0x10,
     FIRST_RMP = 0x10,
     FIRST_QP = 0x40,
+    FIRST_COUNTER_SET = 1,
     FIRST_KEY = 0x1000,  // key 0x100 ends receive lists, so low indices are not used
 };
+
+// Makes the queue pair count in that set, by its number.
+Answer count_in(DeviceState& s, Qp* qp, uint32_t number);
 
 // Finds the place of a ring or record; counts its use. On refusal nothing is counted.
 Answer place_in_umem(DeviceState& s, uint32_t umem_id, uint64_t offset, uint64_t bytes, uint32_t alignment,

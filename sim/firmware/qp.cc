@@ -132,6 +132,7 @@ Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     if (qp->xrcd) qp->pd = nullptr, qp->srq = nullptr, qp->receive_cq = nullptr;
     if (qp->pd) ++qp->pd->uses;
     if (qp->xrcd) ++qp->xrcd->uses;
+    count_in(s, qp.get(), 0);
     if (qp->send_ring.umem) ++qp->send_ring.umem->uses;
     if (qp->srq) ++qp->srq->uses;
     if (qp->record.umem) ++qp->record.umem->uses;
@@ -153,6 +154,7 @@ Answer destroy_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     forget(s, qp);
     if (qp->pd && !qp->xrcd) --qp->pd->uses;
     if (qp->xrcd) --qp->xrcd->uses;
+    --qp->counter_set->uses;
     if (qp->send_ring.umem) --qp->send_ring.umem->uses;
     if (qp->srq && !qp->xrcd) --qp->srq->uses;
     if (qp->record.umem) --qp->record.umem->uses;

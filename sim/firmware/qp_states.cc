@@ -71,16 +71,21 @@ void take_depths(Qp* qp) {
     qp->most_replies = 1u << std::min<uint32_t>(replies, LOG_MAX_FETCHES);
 }
 
-// What a move without a change of state may change.
-void take_optional(Qp* qp, const uint8_t* qpc, uint32_t optional) {
+// What a move without a change of state may change. Refused, it has changed nothing.
+Answer take_optional(DeviceState& s, Qp* qp, const uint8_t* qpc, uint32_t optional) {
+    if (optional & MLX5_QP_OPTPAR_COUNTER_SET_ID) {
+        const Answer answer = count_in(s, qp, static_cast<uint32_t>(GDA_GET(qpc, qpc, counter_set_id)));
+        if (answer.cause != Cause::none) return answer;
+        SIM_KEEP(counter_set_id);
+    }
     take_rights(qp, qpc, optional);
     if (optional & MLX5_QP_OPTPAR_PKEY_INDEX) SIM_KEEP(primary_address_path.pkey_index);
     if (optional & MLX5_QP_OPTPAR_Q_KEY) take_q_key(qp, qpc);
-    if (optional & MLX5_QP_OPTPAR_COUNTER_SET_ID) SIM_KEEP(counter_set_id);
     if (optional & MLX5_QP_OPTPAR_RNR_TIMEOUT) {
         SIM_KEEP(min_rnr_nak);
         qp->min_rnr_nak = static_cast<uint32_t>(GDA_GET(qpc, qpc, min_rnr_nak));
     }
+    return {};
 }
 
 Answer check_port(const uint8_t* qpc) {
@@ -97,6 +102,7 @@ Answer rst2init(DeviceState& s, const uint8_t* in, uint8_t* out) {
     if (answer.cause != Cause::none) return answer;
     const uint8_t* qpc = context_of(in);
     answer = check_port(qpc);
+    if (answer.cause == Cause::none) answer = count_in(s, qp, static_cast<uint32_t>(GDA_GET(qpc, qpc, counter_set_id)));
     if (answer.cause != Cause::none) return answer;
     if (GDA_GET(qpc, qpc, pm_state) == MLX5_QPC_PM_STATE_MIGRATED) {
         qp->migrated = true;
@@ -114,8 +120,9 @@ Answer rst2init(DeviceState& s, const uint8_t* in, uint8_t* out) {
 namespace {
 
 // No peer, no path: each datagram brings its own.
-Answer to_receive_datagrams(Qp* qp, const uint8_t* qpc, uint32_t optional) {
-    take_optional(qp, qpc, optional);
+Answer to_receive_datagrams(DeviceState& s, Qp* qp, const uint8_t* qpc, uint32_t optional) {
+    const Answer answer = take_optional(s, qp, qpc, optional);
+    if (answer.cause != Cause::none) return answer;
     GDA_SET(qpc, qp->context, mtu, MLX5_QPC_MTU_4K_BYTES);
     GDA_SET(qpc, qp->context, log_msg_max, LOG_MAX_DATAGRAM);
     qp->max_message_bytes = uint64_t{1} << LOG_MAX_DATAGRAM;
@@ -129,12 +136,13 @@ Answer to_receive_datagrams(Qp* qp, const uint8_t* qpc, uint32_t optional) {
 namespace {
 
 // No peer and no path yet: every WQE brings its own.
-Answer to_connect(Qp* qp, const uint8_t* qpc, uint32_t optional) {
+Answer to_connect(DeviceState& s, Qp* qp, const uint8_t* qpc, uint32_t optional) {
     const uint32_t mtu = static_cast<uint32_t>(GDA_GET(qpc, qpc, mtu));
     if (mtu < MLX5_QPC_MTU_256_BYTES || mtu > MLX5_QPC_MTU_4K_BYTES) return {Cause::path_mtu, text("mtu %u", mtu)};
     const uint32_t log_message = static_cast<uint32_t>(GDA_GET(qpc, qpc, log_msg_max));
     if (log_message > LOG_MAX_MESSAGE) return {Cause::message_size, text("log_msg_max %u", log_message)};
-    take_optional(qp, qpc, optional);
+    const Answer answer = take_optional(s, qp, qpc, optional);
+    if (answer.cause != Cause::none) return answer;
     SIM_KEEP(mtu);
     SIM_KEEP(log_msg_max);
     qp->mtu = 128u << mtu;
@@ -155,9 +163,9 @@ Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out) {
     if (answer.cause != Cause::none) return answer;
     if (!qp->migrated) return {Cause::migration, qp->name};
     if (qp->datagrams())
-        return to_receive_datagrams(qp, qpc, static_cast<uint32_t>(GDA_GET(init2rtr_qp_in, in, opt_param_mask)));
+        return to_receive_datagrams(s, qp, qpc, static_cast<uint32_t>(GDA_GET(init2rtr_qp_in, in, opt_param_mask)));
     if (qp->dc_initiator())
-        return to_connect(qp, qpc, static_cast<uint32_t>(GDA_GET(init2rtr_qp_in, in, opt_param_mask)));
+        return to_connect(s, qp, qpc, static_cast<uint32_t>(GDA_GET(init2rtr_qp_in, in, opt_param_mask)));
     const uint32_t mtu = static_cast<uint32_t>(GDA_GET(qpc, qpc, mtu));
     if (mtu < MLX5_QPC_MTU_256_BYTES || mtu > MLX5_QPC_MTU_4K_BYTES) return {Cause::path_mtu, text("mtu %u", mtu)};
     const uint32_t log_message = static_cast<uint32_t>(GDA_GET(qpc, qpc, log_msg_max));
@@ -206,13 +214,14 @@ Answer rtr2rts(DeviceState& s, const uint8_t* in, uint8_t* out) {
     if (answer.cause != Cause::none) return answer;
     const uint8_t* qpc = context_of(in);
     const uint32_t optional = static_cast<uint32_t>(GDA_GET(rtr2rts_qp_in, in, opt_param_mask));
+    answer = take_optional(s, qp, qpc, optional);
+    if (answer.cause != Cause::none) return answer;
     SIM_KEEP(retry_count);
     SIM_KEEP(rnr_retry);
     SIM_KEEP(next_send_psn);
     SIM_KEEP(log_sra_max);
     SIM_KEEP(log_ack_req_freq);
     SIM_KEEP(primary_address_path.ack_timeout);
-    take_optional(qp, qpc, optional);
     take_depths(qp);
     qp->retry_count = qp->retries_left = static_cast<uint32_t>(GDA_GET(qpc, qpc, retry_count));
     qp->rnr_retry = qp->rnr_left = static_cast<uint32_t>(GDA_GET(qpc, qpc, rnr_retry));
@@ -230,8 +239,7 @@ Answer init2init(DeviceState& s, const uint8_t* in, uint8_t* out) {
     Qp* qp;
     Answer answer = find(s, in, MLX5_QPC_STATE_INIT, &qp);
     if (answer.cause != Cause::none) return answer;
-    take_optional(qp, context_of(in), static_cast<uint32_t>(GDA_GET(init2init_qp_in, in, opt_param_mask)));
-    return {};
+    return take_optional(s, qp, context_of(in), static_cast<uint32_t>(GDA_GET(init2init_qp_in, in, opt_param_mask)));
 }
 
 Answer rts2rts(DeviceState& s, const uint8_t* in, uint8_t* out) {
@@ -239,8 +247,7 @@ Answer rts2rts(DeviceState& s, const uint8_t* in, uint8_t* out) {
     Qp* qp;
     Answer answer = find(s, in, MLX5_QPC_STATE_RTS, &qp);
     if (answer.cause != Cause::none) return answer;
-    take_optional(qp, context_of(in), static_cast<uint32_t>(GDA_GET(rts2rts_qp_in, in, opt_param_mask)));
-    return {};
+    return take_optional(s, qp, context_of(in), static_cast<uint32_t>(GDA_GET(rts2rts_qp_in, in, opt_param_mask)));
 }
 
 Answer to_error(DeviceState& s, const uint8_t* in, uint8_t* out) {
@@ -268,6 +275,7 @@ Answer to_reset(DeviceState& s, const uint8_t* in, uint8_t* out) {
     fresh.number = qp->number;
     std::memcpy(fresh.name, qp->name, sizeof fresh.name);
     std::memcpy(fresh.context, qp->context, sizeof fresh.context);
+    fresh.counter_set = qp->counter_set;
     fresh.pd = qp->pd, fresh.page = qp->page, fresh.place_on_page = qp->place_on_page;
     fresh.send_cq = qp->send_cq, fresh.xrcd = qp->xrcd;
     if (!qp->xrcd) fresh.receive_cq = qp->receive_cq, fresh.srq = qp->srq;

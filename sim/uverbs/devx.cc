@@ -31,11 +31,13 @@ Category category_of(uint64_t opcode) {
         case MLX5_CMD_OP_QUERY_HCA_CAP:
         case MLX5_CMD_OP_QUERY_ROCE_ADDRESS:
         case MLX5_CMD_OP_QUERY_LAG:
+        case MLX5_CMD_OP_QUERY_VPORT_COUNTER:
             return Category::general;
         case MLX5_CMD_OP_CREATE_MKEY:
         case MLX5_CMD_OP_CREATE_CQ:
         case MLX5_CMD_OP_CREATE_QP:
         case MLX5_CMD_OP_CREATE_RMP:
+        case MLX5_CMD_OP_ALLOC_Q_COUNTER:
         case MLX5_CMD_OP_CREATE_DCT:
             return Category::create;
         case MLX5_CMD_OP_RST2INIT_QP:
@@ -52,12 +54,14 @@ Category category_of(uint64_t opcode) {
         case MLX5_CMD_OP_QUERY_CQ:
         case MLX5_CMD_OP_QUERY_QP:
         case MLX5_CMD_OP_QUERY_RMP:
+        case MLX5_CMD_OP_QUERY_Q_COUNTER:
         case MLX5_CMD_OP_QUERY_DCT:
             return Category::query;
         case MLX5_CMD_OP_DESTROY_MKEY:
         case MLX5_CMD_OP_DESTROY_CQ:
         case MLX5_CMD_OP_DESTROY_QP:
         case MLX5_CMD_OP_DESTROY_RMP:
+        case MLX5_CMD_OP_DEALLOC_Q_COUNTER:
         case MLX5_CMD_OP_DESTROY_DCT:
             return Category::destroy;
         default:
@@ -77,7 +81,9 @@ static_assert(GDA_BIT_OFFSET(destroy_cq_in, cqn) == GDA_BIT_OFFSET(destroy_qp_in
                   GDA_BIT_OFFSET(create_dct_out, dctn) == GDA_BIT_OFFSET(create_qp_out, qpn) &&
                   GDA_BIT_OFFSET(drain_dct_in, dctn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
                   GDA_BIT_OFFSET(query_dct_in, dctn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
-                  GDA_BIT_OFFSET(query_qp_in, qpn) == GDA_BIT_OFFSET(destroy_qp_in, qpn),
+                  GDA_BIT_OFFSET(query_qp_in, qpn) == GDA_BIT_OFFSET(destroy_qp_in, qpn) &&
+                  GDA_DWORD_OFFSET(alloc_q_counter_out, counter_set_id) == GDA_DWORD_OFFSET(create_qp_out, qpn) &&
+                  GDA_DWORD_OFFSET(dealloc_q_counter_in, counter_set_id) == GDA_DWORD_OFFSET(destroy_qp_in, qpn),
               "one place for the number of an object");
 constexpr size_t header_bytes = GDA_BYTES_OF(destroy_qp_in);
 
@@ -86,6 +92,7 @@ const Kind kinds[] = {
     {MLX5_CMD_OP_CREATE_CQ, MLX5_CMD_OP_DESTROY_CQ, Object::Type::cq},
     {MLX5_CMD_OP_CREATE_QP, MLX5_CMD_OP_DESTROY_QP, Object::Type::qp},
     {MLX5_CMD_OP_CREATE_RMP, MLX5_CMD_OP_DESTROY_RMP, Object::Type::srq},
+    {MLX5_CMD_OP_ALLOC_Q_COUNTER, MLX5_CMD_OP_DEALLOC_Q_COUNTER, Object::Type::devx},
     {MLX5_CMD_OP_CREATE_DCT, MLX5_CMD_OP_DESTROY_DCT, Object::Type::qp},
 };
 
@@ -98,6 +105,8 @@ Object::Type subject_of(uint64_t opcode) {
         case MLX5_CMD_OP_QUERY_RMP:
         case MLX5_CMD_OP_MODIFY_RMP:
             return Object::Type::srq;
+        case MLX5_CMD_OP_QUERY_Q_COUNTER:
+            return Object::Type::devx;
         default:
             return Object::Type::qp;
     }
@@ -158,6 +167,12 @@ Category category_of(const Request& request, uint16_t in_id, uint64_t* opcode) {
     return category_of(*opcode);
 }
 
+// The number of what a command is about. A program that left its end away names none.
+uint64_t number_in(uint64_t opcode, const Bytes& in) {
+    if (opcode != MLX5_CMD_OP_QUERY_Q_COUNTER) return GDA_GET(destroy_qp_in, in.data, qpn);
+    return in.bytes < GDA_BYTES_OF(query_q_counter_in) ? 0 : GDA_GET(query_q_counter_in, in.data, counter_set_id);
+}
+
 // Whether a command about an object names the one that the handle stands for. Verbs objects can be meant, too.
 bool names(const Object& object, uint64_t opcode, uint64_t number) {
     const Object::Type subject = subject_of(opcode);
@@ -185,8 +200,7 @@ int check_subject(Context& context, const Request& request, uint16_t handle_id, 
     if (category != wanted && category != Category::unknown) return EINVAL;
     const Object* object = context.objects.find_any(request.handle(handle_id));
     if (!object) return ENOENT;
-    const bool about_it =
-        category == Category::unknown || names(*object, opcode, GDA_GET(destroy_qp_in, request.in(in_id).data, qpn));
+    const bool about_it = category == Category::unknown || names(*object, opcode, number_in(opcode, request.in(in_id)));
     return about_it ? 0 : EINVAL;
 }
 

@@ -89,6 +89,9 @@ class Srq : public Object {
     static constexpr Type kind = Type::srq;
     Srq() : Object(kind) {}
     int destroy() override;
+    Object** more_bases() override { return domain_and_queue; }  // behind the PD
+
+    Object* domain_and_queue[MORE_BASES] = {};  // over XRC
     Umem ring, record;
     uint32_t srqn = 0, entries = 0, segments = 0;  // data segments of one WQE
     uint32_t asynchronous_reported = 0;            // filled in by destroy()

@@ -223,7 +223,20 @@ int apply(const Qp& qp, const ib_uverbs_modify_qp& r, QpState from, QpState to) 
 
 }  // namespace
 
-int modify_qp(Qp& qp, const ib_uverbs_modify_qp& r) {
+namespace {
+
+// Programs move both ends of XRC as one; what an end does not have is left away for them (uverbs_cmd.c).
+uint32_t mask_of(const Qp& qp, uint32_t mask) {
+    if (qp.service == Service::xrc_initiator) return mask & ~(a::max_dest_rd_atomic | a::min_rnr_timer);
+    if (qp.service == Service::xrc_target) return mask & ~(a::max_qp_rd_atomic | a::retry_cnt | a::rnr_retry);
+    return mask;
+}
+
+}  // namespace
+
+int modify_qp(Qp& qp, const ib_uverbs_modify_qp& asked) {
+    ib_uverbs_modify_qp r = asked;
+    r.attr_mask = mask_of(qp, asked.attr_mask);
     if ((r.attr_mask & a::state) && r.qp_state > static_cast<uint8_t>(QpState::err)) return EINVAL;
     if ((r.attr_mask & a::cur_state) && r.cur_qp_state > static_cast<uint8_t>(QpState::err)) return EINVAL;
     const QpState from = r.attr_mask & a::cur_state ? static_cast<QpState>(r.cur_qp_state) : qp.state;

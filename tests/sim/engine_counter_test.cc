@@ -87,6 +87,101 @@ void receive_too_short() {
                   {"refused_request", "requester_errors", "responder_errors", "lengths_exceeded", "responder_flushes"});
 }
 
+// Each queue pair counts in the set that it names; the port counts all.
+uint32_t allocate_set(Nic& nic) {
+    Call c = CALL(alloc_q_counter, MLX5_CMD_OP_ALLOC_Q_COUNTER);
+    CHECK(c.send(nic));
+    return static_cast<uint32_t>(GDA_GET(alloc_q_counter_out, c.out.data(), counter_set_id));
+}
+
+Call query_set(Nic& nic, uint32_t set, bool clear = false) {
+    Call c = CALL(query_q_counter, MLX5_CMD_OP_QUERY_Q_COUNTER);
+    GDA_SET(query_q_counter_in, c.in.data(), counter_set_id, set);
+    GDA_SET(query_q_counter_in, c.in.data(), clear, clear);
+    CHECK(c.send(nic));
+    return c;
+}
+#define SET_VALUE(NIC, SET, FIELD) GDA_GET(query_q_counter_out, query_set(NIC, SET).out.data(), FIELD)
+
+bool name_set(Nic& nic, const Pair& qp, uint32_t set) {
+    Call c = CALL(rts2rts_qp, MLX5_CMD_OP_RTS2RTS_QP);
+    GDA_SET(rts2rts_qp_in, c.in.data(), qpn, qp.qpn);
+    GDA_SET(rts2rts_qp_in, c.in.data(), opt_param_mask, MLX5_QP_OPTPAR_COUNTER_SET_ID);
+    GDA_SET(rts2rts_qp_in, c.in.data(), qpc.counter_set_id, set);
+    return c.send(nic);
+}
+
+bool release_set(Nic& nic, uint32_t set) {
+    Call c = CALL(dealloc_q_counter, MLX5_CMD_OP_DEALLOC_Q_COUNTER);
+    GDA_SET(dealloc_q_counter_in, c.in.data(), counter_set_id, set);
+    return c.send(nic);
+}
+
+Call query_port(Nic& nic, bool clear) {
+    Call c = CALL(query_vport_counter, MLX5_CMD_OP_QUERY_VPORT_COUNTER);
+    GDA_SET(query_vport_counter_in, c.in.data(), clear, clear);
+    CHECK(c.send(nic));
+    return c;
+}
+
+void sets() {
+    World w;
+    Nic& nic = w.nic;
+    const uint32_t first = allocate_set(nic), second = allocate_set(nic);
+    CHECK(first != 0 && second != 0 && first != second);
+    w.write(8);
+    w.a.ring();
+    CHECK_EQ(opcode_of(w.a_cq.wait()), MLX5_CQE_REQ);
+    CHECK_EQ(SET_VALUE(nic, 0, rx_write_requests), 1);  // they named none so far
+    CHECK(name_set(nic, w.a, first) && name_set(nic, w.b, second));
+    CHECK(!name_set(nic, w.a, second + 1));
+    CHECK(nic.said("no such set of counters"));
+    CHECK(!release_set(nic, first) && nic.said("still count in this set"));
+
+    play(w, "drop write nth=2");
+    for (int i = 0; i < 3; ++i) w.write(8);
+    w.a.ring();
+    for (int i = 0; i < 3; ++i) CHECK_EQ(opcode_of(w.a_cq.wait()), MLX5_CQE_REQ);
+    CHECK_EQ(SET_VALUE(nic, first, rx_write_requests), 0);
+    CHECK_EQ(SET_VALUE(nic, first, packet_seq_err), 1);
+    CHECK_EQ(SET_VALUE(nic, second, rx_write_requests), 3);
+    CHECK_EQ(SET_VALUE(nic, second, out_of_sequence), 1);
+    CHECK_EQ(SET_VALUE(nic, second, packet_seq_err), 0);
+    CHECK_EQ(SET_VALUE(nic, 0, rx_write_requests), 1);
+    CHECK_EQ(GDA_GET(query_q_counter_out, query_set(nic, second, true).out.data(), rx_write_requests), 3);
+    CHECK_EQ(SET_VALUE(nic, second, rx_write_requests), 0);
+    CHECK_EQ(nic.device.counter("write_requests"), 4);
+
+    w.a.write(w.target.address(), w.dst.key + 0x100000, w.source.address(), w.src.key, 8);
+    w.a.ring();
+    CHECK_EQ(syndrome_of(w.a_cq.wait()), MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+    CHECK_EQ(SET_VALUE(nic, first, req_remote_access_errors), 1);
+    CHECK_EQ(SET_VALUE(nic, first, req_cqe_error), 1);
+    CHECK_EQ(SET_VALUE(nic, second, resp_remote_access_errors), 1);
+
+    const Call port = query_port(nic, true);
+    CHECK_EQ(GDA_GET(query_vport_counter_out, port.out.data(), transmitted_ib_unicast.packets),
+             nic.device.counter("packets_sent"));
+    CHECK_EQ(GDA_GET(query_vport_counter_out, port.out.data(), received_ib_unicast.octets),
+             nic.device.counter("bytes_received"));
+    CHECK(nic.device.counter("bytes_received") >= 4 * 8);
+    CHECK_EQ(GDA_GET(query_vport_counter_out, query_port(nic, false).out.data(), received_ib_unicast.octets), 0);
+    CHECK(!release_set(nic, 0) && !release_set(nic, 200));
+}
+
+void all_sets() {
+    World w;
+    for (int round = 0; round < 2; ++round) {
+        std::set<uint32_t> numbers;
+        for (int i = 0; i < 255; ++i) numbers.insert(allocate_set(w.nic));
+        CHECK_EQ(numbers.size(), 255);
+        Call more = CALL(alloc_q_counter, MLX5_CMD_OP_ALLOC_Q_COUNTER);
+        CHECK(!more.send(w.nic));
+        CHECK_EQ(more.status(), MLX5_CMD_STAT_NO_RES_ERR);
+        for (const uint32_t set : numbers) CHECK(release_set(w.nic, set));
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -97,6 +192,8 @@ int main(int argc, char** argv) {
             {"no_receive", no_receive},
             {"refused_by_key", refused_by_key},
             {"receive_too_short", receive_too_short},
+            {"sets", sets},
+            {"all_sets", all_sets},
         },
         argc, argv);
 }

@@ -35,6 +35,7 @@ PROGRAMS = (
     "engine_fetch_test",
     "engine_datagram_test",
     "engine_shared_test",
+    "engine_dc_test",
     "engine_loss_test",
     "engine_key_test",
     "engine_window_test",

@@ -259,6 +259,12 @@ def test_device_memory(run: Run, compiled: Callable[[str], Path]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("check", ["initiator_of_the_gpu", "domains"])
+def test_dynamic_connections_and_domains(run: Run, compiled: Callable[[str], Path], check: str) -> None:
+    done = run(compiled("uverbs_dc.c"), check)
+    assert done.returncode == 0, done.stderr
+
+
 def test_post_bench_prints_its_figures(run: Run, compiled: Callable[[str], Path]) -> None:
     done = run(compiled("post_bench.c"), 2000)
     assert done.returncode == 0, done.stderr

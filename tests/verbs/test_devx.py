@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from gda import _verbs, formats
-from gda.errors import ClosedError
+from gda.errors import ClosedError, VerbsError
 
 
 def query(op_mod: int) -> bytes:
@@ -32,6 +32,25 @@ def test_a_refused_command_carries_its_output(context):
     assert caught.value.errno == errno.EREMOTEIO
     assert formats.create_cq_out.unpack(caught.value.output)["status"] != 0
     assert context.children == 0
+
+
+def test_counters_by_command(context):
+    body = formats.alloc_q_counter_in.pack(opcode=formats.MLX5_CMD_OP_ALLOC_Q_COUNTER)
+    made = _verbs.mlx5dv_devx_obj_create(context, body, formats.alloc_q_counter_out.bytes)
+    number = formats.alloc_q_counter_out.unpack(made.output)["counter_set_id"]
+
+    def counters(number: int) -> bytes:
+        question = formats.query_q_counter_in.pack(opcode=formats.MLX5_CMD_OP_QUERY_Q_COUNTER, counter_set_id=number)
+        return _verbs.mlx5dv_devx_obj_query(made, question, formats.query_q_counter_out.bytes)
+
+    answer = formats.query_q_counter_out.unpack(counters(number))
+    assert answer["status"] == 0 and answer["rx_write_requests"] == 0
+    with pytest.raises(VerbsError, match="EINVAL"):  # another set than the handle's
+        counters(number + 1)
+    port = formats.query_vport_counter_in.pack(opcode=formats.MLX5_CMD_OP_QUERY_VPORT_COUNTER)
+    out = formats.query_vport_counter_out
+    assert out.unpack(_verbs.mlx5dv_devx_general_cmd(context, port, out.bytes))["status"] == 0
+    made.close()
 
 
 def test_closed_context_refuses_commands(software):

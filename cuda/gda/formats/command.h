@@ -34,6 +34,10 @@ enum cmd_opcode {
     MLX5_CMD_OP_DRAIN_DCT = 0x712,
     MLX5_CMD_OP_QUERY_DCT = 0x713,
     MLX5_CMD_OP_QUERY_ROCE_ADDRESS = 0x760,
+    MLX5_CMD_OP_QUERY_VPORT_COUNTER = 0x770,
+    MLX5_CMD_OP_ALLOC_Q_COUNTER = 0x771,
+    MLX5_CMD_OP_DEALLOC_Q_COUNTER = 0x772,
+    MLX5_CMD_OP_QUERY_Q_COUNTER = 0x773,
     MLX5_CMD_OP_QUERY_LAG = 0x842,
     MLX5_CMD_OP_CREATE_RMP = 0x90c,  // a shared receive queue: "receive memory pool"
     MLX5_CMD_OP_MODIFY_RMP = 0x90d,
@@ -1244,6 +1248,148 @@ struct query_cq_out_bits {
     u8 reserved_at_40[0x40];
     struct cqc_bits cq_context;
     u8 reserved_at_280[0x600];
+};
+
+// Counters of the queue pairs that name the set (qpc.counter_set_id), and of the port.
+struct traffic_counter_bits {
+    u8 packets[0x40];
+    u8 octets[0x40];
+};
+
+struct alloc_q_counter_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 uid[0x10];
+    u8 reserved_at_20[0x10];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0x40];
+};
+
+struct alloc_q_counter_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x18];
+    u8 counter_set_id[0x8];
+    u8 reserved_at_60[0x20];
+};
+
+struct dealloc_q_counter_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 reserved_at_10[0x10];
+    u8 reserved_at_20[0x10];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0x18];
+    u8 counter_set_id[0x8];
+    u8 reserved_at_60[0x20];
+};
+
+struct dealloc_q_counter_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x40];
+};
+
+struct query_q_counter_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 reserved_at_10[0x10];
+    u8 reserved_at_20[0x10];
+    u8 op_mod[0x10];
+    u8 reserved_at_40[0x80];
+    u8 clear[0x1];
+    u8 reserved_at_c1[0x1f];
+    u8 reserved_at_e0[0x18];
+    u8 counter_set_id[0x8];
+};
+
+struct query_q_counter_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x40];
+    u8 rx_write_requests[0x20];
+    u8 reserved_at_a0[0x20];
+    u8 rx_read_requests[0x20];
+    u8 reserved_at_e0[0x20];
+    u8 rx_atomic_requests[0x20];
+    u8 reserved_at_120[0x20];
+    u8 rx_dct_connect[0x20];
+    u8 reserved_at_160[0x20];
+    u8 out_of_buffer[0x20];
+    u8 reserved_at_1a0[0x20];
+    u8 out_of_sequence[0x20];
+    u8 reserved_at_1e0[0x20];
+    u8 duplicate_request[0x20];
+    u8 reserved_at_220[0x20];
+    u8 rnr_nak_retry_err[0x20];
+    u8 reserved_at_260[0x20];
+    u8 packet_seq_err[0x20];
+    u8 reserved_at_2a0[0x20];
+    u8 implied_nak_seq_err[0x20];
+    u8 reserved_at_2e0[0x20];
+    u8 local_ack_timeout_err[0x20];
+    u8 reserved_at_320[0xa0];
+    u8 resp_local_length_error[0x20];
+    u8 req_local_length_error[0x20];
+    u8 resp_local_qp_error[0x20];
+    u8 local_operation_error[0x20];
+    u8 resp_local_protection[0x20];
+    u8 req_local_protection[0x20];
+    u8 resp_cqe_error[0x20];
+    u8 req_cqe_error[0x20];
+    u8 req_mw_binding[0x20];
+    u8 req_bad_response[0x20];
+    u8 req_remote_invalid_request[0x20];
+    u8 resp_remote_invalid_request[0x20];
+    u8 req_remote_access_errors[0x20];
+    u8 resp_remote_access_errors[0x20];
+    u8 req_remote_operation_errors[0x20];
+    u8 req_transport_retries_exceeded[0x20];
+    u8 cq_overflow[0x20];
+    u8 resp_cqe_flush_error[0x20];
+    u8 req_cqe_flush_error[0x20];
+    u8 reserved_at_620[0x20];
+    u8 roce_adp_retrans[0x20];
+    u8 roce_adp_retrans_to[0x20];
+    u8 roce_slow_restart[0x20];
+    u8 roce_slow_restart_cnps[0x20];
+    u8 roce_slow_restart_trans[0x20];
+    u8 reserved_at_6e0[0x120];
+};
+
+struct query_vport_counter_in_bits {
+    u8 opcode[0x10];  // enum cmd_opcode
+    u8 reserved_at_10[0x10];
+    u8 reserved_at_20[0x10];
+    u8 op_mod[0x10];
+    u8 other_vport[0x1];
+    u8 reserved_at_41[0xb];
+    u8 port_num[0x4];
+    u8 vport_number[0x10];
+    u8 reserved_at_60[0x60];
+    u8 clear[0x1];
+    u8 reserved_at_c1[0x1f];
+    u8 reserved_at_e0[0x20];
+};
+
+struct query_vport_counter_out_bits {
+    u8 status[0x8];  // enum cmd_status
+    u8 reserved_at_8[0x18];
+    u8 syndrome[0x20];
+    u8 reserved_at_40[0x40];
+    struct traffic_counter_bits received_errors;
+    struct traffic_counter_bits transmit_errors;
+    struct traffic_counter_bits received_ib_unicast;
+    struct traffic_counter_bits transmitted_ib_unicast;
+    struct traffic_counter_bits received_ib_multicast;
+    struct traffic_counter_bits transmitted_ib_multicast;
+    struct traffic_counter_bits received_eth_broadcast;
+    struct traffic_counter_bits transmitted_eth_broadcast;
+    struct traffic_counter_bits received_eth_unicast;
+    struct traffic_counter_bits transmitted_eth_unicast;
+    struct traffic_counter_bits received_eth_multicast;
+    struct traffic_counter_bits transmitted_eth_multicast;
+    u8 reserved_at_680[0xa00];
 };
 
 }  // namespace prm
