@@ -132,10 +132,16 @@ void read_send_record(DeviceState& s, Qp* qp) {
     uint32_t record[2] = {0, 0};
     const uint32_t at = GDA_DWORD_OFFSET(qp_doorbell_record, send_counter);
     const bool both_on_gpu = qp->record.umem->gpu && qp->record.umem->gpu == qp->send_ring.umem->gpu;
-    if (!(both_on_gpu ? read_record_and_window(s, qp, at, &record[1])
-                      : read_word(s, qp->record, at, &record[1], qp->name)))
+    uint16_t blocks = 0;
+    if (both_on_gpu) {
+        blocks = read_record_and_window(s, qp, at, &record[1]);
+        if (!blocks) return;
+    } else if (!read_word(s, qp->record, at, &record[1], qp->name)) {
         return;
-    produced(s, qp, static_cast<uint16_t>(GDA_GET(qp_doorbell_record, record, send_counter)));
+    }
+    const uint16_t told = static_cast<uint16_t>(GDA_GET(qp_doorbell_record, record, send_counter));
+    produced(s, qp, told);
+    if (blocks && qp->producer == told) keep_window(s, qp, blocks);
 }
 
 void clear_doorbells(UarPage* page) {

@@ -332,7 +332,7 @@ struct DeviceState {
     CounterSet unnamed_set;  // number 0: of queue pairs that name none
     CounterSet cleared;      // what the port had counted when a program set it to zero
     gpu::Copier copier;
-    int gpu_umems = 0;
+    std::atomic<int> gpu_umems{0};  // the thread reads it without the lock
 
     uint32_t slot = 0;
     Gid gids[GID_COUNT] = {};  // all zero: empty

@@ -26,6 +26,9 @@ namespace {
 // us of CPU time, whatever its length, on a virtual machine; a store that wakes it waits for tens of them
 // (docs/figures.md).
 const uint64_t SPIN_NS = microseconds(50);
+// Where memory or queues lie on a GPU one message takes several copies of 10 us, here and at the peer: without a longer
+// moment both threads would nap between a request and its answer, each for the other.
+const uint64_t SPIN_WITH_GPU_NS = microseconds(500);
 const uint64_t FIRST_NAP_NS = microseconds(10), LONGEST_NAP_NS = microseconds(100);
 const uint64_t ASLEEP_AFTER_NS = milliseconds(5);
 // Then it looks around: for stores that no mapping tells of, such as those of a forked child.
@@ -186,7 +189,7 @@ void* run(void* argument) {
         aside = dense ? std::min(aside * 2, FEWER_NAPS_NS) : LONGEST_NAP_NS;
         if (others) {
             sleeper.nap(aside);
-        } else if (now - last_work < SPIN_NS) {
+        } else if (now - last_work < (s.gpu_umems.load(std::memory_order_relaxed) ? SPIN_WITH_GPU_NS : SPIN_NS)) {
             sched_yield();
         } else if (now - last_work > ASLEEP_AFTER_NS && s.due_ns > now + LONGEST_NAP_NS && slept()) {
             continue;

@@ -62,21 +62,20 @@ bool fetch(DeviceState& s, Qp* qp, uint16_t index, uint16_t blocks, uint8_t* to)
 
 }  // namespace
 
-bool read_record_and_window(DeviceState& s, Qp* qp, uint64_t record_offset, uint32_t* big_endian) {
+uint16_t read_record_and_window(DeviceState& s, Qp* qp, uint64_t record_offset, uint32_t* big_endian) {
     const uint32_t slot = qp->next & (qp->send_blocks - 1);
     const uint16_t blocks = static_cast<uint16_t>(std::min<uint32_t>(WINDOW_BLOCKS, qp->send_blocks - slot));
     s.window.resize(size_t{WINDOW_BLOCKS} * WQE_BASIC_BLOCK_BYTES);
     s.window_qp = nullptr;
-    if (!read_word_and_ring(s, qp->record, record_offset, big_endian, qp->send_ring,
-                            uint64_t{slot} * WQE_BASIC_BLOCK_BYTES, s.window.data(),
-                            size_t{blocks} * WQE_BASIC_BLOCK_BYTES, qp->name)) {
-        return false;
-    }
-    const uint32_t record[2] = {0, *big_endian};
-    const uint16_t published =
-        static_cast<uint16_t>(static_cast<uint16_t>(GDA_GET(qp_doorbell_record, record, send_counter)) - qp->next);
+    const bool read = read_word_and_ring(s, qp->record, record_offset, big_endian, qp->send_ring,
+                                         uint64_t{slot} * WQE_BASIC_BLOCK_BYTES, s.window.data(),
+                                         size_t{blocks} * WQE_BASIC_BLOCK_BYTES, qp->name);
+    return read ? blocks : 0;
+}
+
+void keep_window(DeviceState& s, const Qp* qp, uint16_t blocks) {
+    const uint16_t published = static_cast<uint16_t>(qp->producer - qp->next);
     s.window_qp = qp, s.window_first = qp->next, s.window_blocks = std::min(blocks, published);
-    return true;
 }
 
 namespace {

@@ -36,9 +36,11 @@ struct ParsedWqe {
 // Copies the WQE at `index` into s.wqe and takes it apart; inline pieces point into s.wqe, until the next call.
 void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out);
 
-// The doorbell record of a queue pair whose record and ring lie on one GPU, and with it the WQEs that are next: what
-// was published before the record was written is kept for parse_wqe(). One wait instead of two.
-bool read_record_and_window(DeviceState& s, Qp* qp, uint64_t record_offset, uint32_t* big_endian);
+// The doorbell record of a queue pair whose record and ring lie on one GPU, and with it the WQEs that are next: one
+// wait instead of two. How many basic blocks were read, 0: none. keep_window() keeps for parse_wqe() what the record
+// says was published, once the producer index is the record's.
+uint16_t read_record_and_window(DeviceState& s, Qp* qp, uint64_t record_offset, uint32_t* big_endian);
+void keep_window(DeviceState& s, const Qp* qp, uint16_t blocks);
 
 // How many basic blocks the WQE at `index` has, for walking over what is flushed; 1 when it makes no sense.
 uint16_t wqe_blocks(DeviceState& s, Qp* qp, uint16_t index, uint8_t* opcode);

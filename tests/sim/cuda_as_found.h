@@ -18,6 +18,8 @@
         }                                                                                                           \
     } while (0)
 
+struct mlx5dv_devx_umem;
+
 namespace {
 
 using Address = unsigned long long;
@@ -78,6 +80,26 @@ uint64_t word_on_gpu(Address from) {
     uint64_t word;
     from_gpu(&word, from, sizeof word);
     return word;
+}
+
+// GPU memory of one value that begins on a page of the NIC.
+struct Memory {
+    Address base = 0, at = 0;
+    size_t bytes = 0;
+    mlx5dv_devx_umem* umem = nullptr;
+};
+constexpr size_t gpu_page = 65536, host_page = 4096;
+
+Memory allocate(size_t bytes, uint8_t value = 0) {
+    Memory m;
+    m.bytes = bytes;
+    EXPECT(cuda.cuMemAlloc(&m.base, bytes + gpu_page + host_page) == 0);
+    m.at = (m.base + gpu_page - 1) & ~Address{gpu_page - 1};
+    void* filled = malloc(bytes);
+    memset(filled, value, bytes);
+    to_gpu(m.at, filled, bytes);
+    free(filled);
+    return m;
 }
 
 int export_dmabuf(Address at, size_t bytes) {

@@ -8,23 +8,16 @@ programs. Everything is compiled once per session and flavour, into a temporary 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from compiled import BASE_FLAGS, COMPILER, FLAVOURS, objects, run
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-COMPILER = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
-BASE_FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fPIC", "-Icuda", "-I."]
-FLAVOURS = {
-    "plain": ["-O1"],
-    "address": ["-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
-    "thread": ["-O1", "-g1", "-fsanitize=thread"],
-}
 PROGRAMS = (
     "engine_queue_test",
     "engine_error_test",
@@ -55,31 +48,11 @@ Build = Callable[[str, str], Path]
 Completed = subprocess.CompletedProcess[str]
 
 
-def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
-    """Run a command from the root with a limit; its output is text."""
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, **options)  # type: ignore[call-overload,no-any-return]
-
-
-def compile_one(source: Path, out: Path, flags: list[str]) -> None:
-    result = run([str(COMPILER), *BASE_FLAGS, *flags, "-c", str(source), "-o", str(out)])
-    assert result.returncode == 0, result.stderr
-
-
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Build (once) a test program in a flavour and return its path."""
     directory = tmp_path_factory.mktemp("engine")
-    objects: dict[str, list[str]] = {}
     programs: dict[tuple[str, str], Path] = {}
-
-    def engine(flavour: str) -> list[str]:
-        if flavour not in objects:  # the test programs too, while two compilers run
-            sources = [HERE / f"{name}.cc" for name in PROGRAMS] + SOURCES
-            outs = [directory / f"{flavour}-{p.parent.name}-{p.stem}.o" for p in sources]
-            with ThreadPoolExecutor(max_workers=2) as pool:
-                list(pool.map(compile_one, sources, outs, [FLAVOURS[flavour]] * len(sources)))
-            objects[flavour] = [str(o) for o in outs[len(PROGRAMS) :]]
-        return objects[flavour]
 
     def make(name: str, flavour: str) -> Path:
         key = (name, flavour)
@@ -91,9 +64,10 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
                 inputs = [source]
             else:
                 flags = []
-                inputs = [*engine(flavour)]
-                made = directory / f"{flavour}-sim-{name}.o"
-                inputs.insert(0, str(made) if made.exists() else source)
+                every = [HERE / f"{program}.cc" for program in PROGRAMS]  # the programs too, while two compilers run
+                parts = [str(part) for part in objects([*SOURCES, *every], flavour)]
+                own = parts[len(SOURCES) + PROGRAMS.index(name)] if name in PROGRAMS else source
+                inputs = [own, *parts[: len(SOURCES)]]
             command = [
                 str(COMPILER),
                 *BASE_FLAGS,
@@ -157,7 +131,7 @@ def sanitized(
     wanted = {
         (item.callspec.params["program"], item.callspec.params["flavour"])
         for item in request.session.items
-        if isinstance(item, pytest.Function) and item.originalname == "test_sanitized"
+        if isinstance(item, pytest.Function) and item.function is test_sanitized
     }
     started: dict[tuple[str, str], Future[Completed]] = {}
 

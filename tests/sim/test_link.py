@@ -9,22 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from compiled import COMPILER, FLAVOURS, objects, run
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-COMPILER = shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
-BASE_FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fPIC", "-Icuda", "-I."]
-FLAVOURS = {
-    "plain": ["-O1"],
-    "address": ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
-}
 PROGRAMS = ("link_port_test", "link_wire_test", "link_fault_test", "link_capture_test", "link_wire_carrier_test")
 SOURCES = sorted((ROOT / "sim" / "link").glob("*.cc"))
 
@@ -33,38 +25,19 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 Build = Callable[[str, str], Path]
 
 
-def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
-    """Run a command from the root with a limit; its output is text."""
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, **options)  # type: ignore[call-overload,no-any-return]
-
-
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Build (once) a test program in a flavour and return its path."""
     directory = tmp_path_factory.mktemp("link")
-    objects: dict[str, list[Path]] = {}
-    broken: set[str] = set()
-
-    def compile_one(source: Path, flavour: str) -> Path:
-        out = directory / f"{flavour}-{source.stem}.o"
-        flags = [*BASE_FLAGS, *FLAVOURS[flavour]]
-        result = run([str(COMPILER), *flags, "-c", str(source.relative_to(ROOT)), "-o", str(out)])
-        assert result.returncode == 0, result.stderr
-        return out
 
     def make(name: str, flavour: str) -> Path:
-        assert flavour not in broken, "see the first failure: the sources do not compile"
-        if flavour not in objects:
-            broken.add(flavour)  # until it is shown that they do
-            sources = [*SOURCES, *(HERE / f"{program}.cc" for program in PROGRAMS)]
-            with ThreadPoolExecutor(max_workers=2) as pool:
-                objects[flavour] = list(pool.map(lambda source: compile_one(source, flavour), sources))
-            broken.remove(flavour)
+        programs = [HERE / f"{program}.cc" for program in PROGRAMS]
+        parts = objects([*SOURCES, *programs], flavour)
         out = directory / f"{flavour}-{name}"
         if not out.exists():
-            own = directory / f"{flavour}-{name}.o"
-            parts = [str(own), *(str(o) for o in objects[flavour][: len(SOURCES)])]
-            result = run([str(COMPILER), *FLAVOURS[flavour], *parts, "-o", str(out), "-lpthread"])
+            own = parts[len(SOURCES) + PROGRAMS.index(name)]
+            inputs = [str(part) for part in (own, *parts[: len(SOURCES)])]
+            result = run([str(COMPILER), *FLAVOURS[flavour], *inputs, "-o", str(out), "-lpthread"])
             assert result.returncode == 0, result.stderr
         return out
 

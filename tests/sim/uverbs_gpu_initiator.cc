@@ -20,6 +20,7 @@
 #include <initializer_list>
 
 #include "cuda_as_found.h"
+#include "uverbs_dc_target.h"
 
 #define COMMAND(NAME, OPCODE)                   \
     uint8_t in[GDA_BYTES_OF(NAME##_in)] = {};   \
@@ -31,26 +32,6 @@ namespace {
 using namespace gda::prm;
 
 // ---- one side ----
-
-// GPU memory of one value that begins on a page of the NIC.
-struct Memory {
-    Address base = 0, at = 0;
-    size_t bytes = 0;
-    mlx5dv_devx_umem* umem = nullptr;
-};
-constexpr size_t gpu_page = 65536, host_page = 4096;
-
-Memory allocate(size_t bytes, uint8_t value = 0) {
-    Memory m;
-    m.bytes = bytes;
-    EXPECT(cuda.cuMemAlloc(&m.base, bytes + gpu_page + host_page) == 0);
-    m.at = (m.base + gpu_page - 1) & ~Address{gpu_page - 1};
-    void* filled = malloc(bytes);
-    memset(filled, value, bytes);
-    to_gpu(m.at, filled, bytes);
-    free(filled);
-    return m;
-}
 
 constexpr uint32_t log_depth = 10, shared_receives = 16384;
 constexpr size_t heap_bytes = 1 << 20, result_offset = heap_bytes / 2;
@@ -64,6 +45,7 @@ struct Initiator {
     uint32_t srqn;
     ibv_cq* receive_cq;
     uint32_t receive_cqn;
+    Target target;
     Memory heap;
     ibv_mr* mr;
     // The queue pair to the other side.
@@ -212,7 +194,7 @@ void create_shared(Initiator* i) {
     EXPECT(i->srqn && i->receive_cqn);
 }
 
-void create_queue_pair(Initiator* i, bool by_dmabuf) {
+void create_queue_pair(Initiator* i, bool by_dmabuf, qpc_st service) {
     i->completions = allocate(64u << log_depth, 0xff);
     i->completion_record = allocate(8);
     i->ring = allocate(64u << log_depth);
@@ -241,7 +223,7 @@ void create_queue_pair(Initiator* i, bool by_dmabuf) {
     COMMAND(create_qp, MLX5_CMD_OP_CREATE_QP);
     GDA_SET(create_qp_in, in, wq_umem_id, i->ring.umem->umem_id);
     GDA_SET(create_qp_in, in, wq_umem_valid, 1);
-    GDA_SET(create_qp_in, in, qpc.st, MLX5_QPC_ST_RC);
+    GDA_SET(create_qp_in, in, qpc.st, service);
     GDA_SET(create_qp_in, in, qpc.pm_state, MLX5_QPC_PM_STATE_MIGRATED);
     GDA_SET(create_qp_in, in, qpc.pd, i->pdn);
     GDA_SET(create_qp_in, in, qpc.uar_page, i->uar->page_id);
@@ -254,6 +236,16 @@ void create_queue_pair(Initiator* i, bool by_dmabuf) {
     GDA_SET(create_qp_in, in, qpc.dbr_umem_id, i->record.umem->umem_id);
     EXPECT(i->qp = mlx5dv_devx_obj_create(i->context, in, sizeof in, out, sizeof out));
     i->qpn = static_cast<uint32_t>(GDA_GET(create_qp_out, out, qpn));
+}
+
+void to_send(Initiator* i) {
+    COMMAND(rtr2rts_qp, MLX5_CMD_OP_RTR2RTS_QP);
+    GDA_SET(rtr2rts_qp_in, in, qpn, i->qpn);
+    GDA_SET(rtr2rts_qp_in, in, qpc.log_sra_max, 4);
+    GDA_SET(rtr2rts_qp_in, in, qpc.retry_count, 7);
+    GDA_SET(rtr2rts_qp_in, in, qpc.rnr_retry, 7);
+    GDA_SET(rtr2rts_qp_in, in, qpc.primary_address_path.ack_timeout, 20);
+    EXPECT(mlx5dv_devx_obj_modify(i->qp, in, sizeof in, out, sizeof out) == 0);
 }
 
 void connect_to(Initiator* i, const Initiator& peer) {
@@ -293,13 +285,27 @@ void connect_to(Initiator* i, const Initiator& peer) {
         GDA_SET(init2rtr_qp_in, in, qpc.primary_address_path.udp_sport, address.dlid);
         EXPECT(mlx5dv_devx_obj_modify(i->qp, in, sizeof in, out, sizeof out) == 0);
     }
-    COMMAND(rtr2rts_qp, MLX5_CMD_OP_RTR2RTS_QP);
-    GDA_SET(rtr2rts_qp_in, in, qpn, i->qpn);
-    GDA_SET(rtr2rts_qp_in, in, qpc.log_sra_max, 4);
-    GDA_SET(rtr2rts_qp_in, in, qpc.retry_count, 7);
-    GDA_SET(rtr2rts_qp_in, in, qpc.rnr_retry, 7);
-    GDA_SET(rtr2rts_qp_in, in, qpc.primary_address_path.ack_timeout, 20);
-    EXPECT(mlx5dv_devx_obj_modify(i->qp, in, sizeof in, out, sizeof out) == 0);
+    to_send(i);
+}
+
+// A dynamically connected one has no peer of its own.
+void ready_for_any(Initiator* i) {
+    {
+        COMMAND(rst2init_qp, MLX5_CMD_OP_RST2INIT_QP);
+        GDA_SET(rst2init_qp_in, in, qpn, i->qpn);
+        GDA_SET(rst2init_qp_in, in, qpc.dc_access_key, access_key);
+        GDA_SET(rst2init_qp_in, in, qpc.primary_address_path.vhca_port_num, 1);
+        GDA_SET(rst2init_qp_in, in, qpc.pm_state, MLX5_QPC_PM_STATE_MIGRATED);
+        EXPECT(mlx5dv_devx_obj_modify(i->qp, in, sizeof in, out, sizeof out) == 0);
+    }
+    {
+        COMMAND(init2rtr_qp, MLX5_CMD_OP_INIT2RTR_QP);
+        GDA_SET(init2rtr_qp_in, in, qpn, i->qpn);
+        GDA_SET(init2rtr_qp_in, in, qpc.mtu, MLX5_QPC_MTU_4K_BYTES);
+        GDA_SET(init2rtr_qp_in, in, qpc.log_msg_max, 30);
+        EXPECT(mlx5dv_devx_obj_modify(i->qp, in, sizeof in, out, sizeof out) == 0);
+    }
+    to_send(i);
 }
 
 // ---- what a kernel does ----
@@ -408,14 +414,43 @@ void signal(Initiator* i, const Initiator& peer) {
     EXPECT(static_cast<uint32_t>(word_on_gpu(result + 16)) == gda::swap32(0x11223344));  // four bytes are big-endian
 }
 
-void close_device(Initiator* i) {
+// To its own target, with the address vector in the request.
+void signal_itself(Initiator* dynamic) {
+    const Address at = dynamic->heap.at + 196608;
+    Wqe w;
+    head(dynamic, &w, gda::prm::MLX5_OPCODE_ATOMIC_MASKED_FA, ATOMIC_OPMOD_EXTENDED_8_BYTES, 7, 0, 0);
+    uint8_t* av = w.segment(1);
+    memset(av, 0, GDA_BYTES_OF(wqe_av_seg));
+    memcpy(av + GDA_BYTE_OFFSET(wqe_av_seg, rgid), &dynamic->gid, sizeof dynamic->gid);
+    GDA_SET(wqe_dc_av_seg, av, dc_key, access_key);
+    GDA_SET(wqe_av_seg, av, extended, 1);
+    GDA_SET(wqe_av_seg, av, dqp_dct, dynamic->target.qp->qp_num);
+    GDA_SET(wqe_av_seg, av, rlid_udp_sport, 0xc000);
+    GDA_SET(wqe_av_seg, av, hop_limit, 255);
+    GDA_SET(wqe_av_seg, av, grh, 1);
+    GDA_SET(wqe_av_seg, av, src_addr_index, 1);
+    GDA_SET(wqe_raddr_seg, w.segment(4), raddr, at);
+    GDA_SET(wqe_raddr_seg, w.segment(4), rkey, dynamic->mr->rkey);
+    GDA_SET(wqe_atomic64_add_seg, w.segment(5), add, 5);
+    data(&w, 6, dynamic->heap.at + result_offset, 8, dynamic->mr->lkey);
+    store(dynamic, w, 2);
+    ring_and_wait(dynamic);
+    EXPECT(word_on_gpu(at) == 5);
+}
+
+void close_queue_pair(Initiator* i) {
     EXPECT(mlx5dv_devx_obj_destroy(i->qp) == 0);
     EXPECT(cuda.cuMemHostUnregister(i->uar->reg_addr) == 0);
     mlx5dv_devx_free_uar(i->uar);
     EXPECT(mlx5dv_devx_obj_destroy(i->cq) == 0);
     mlx5dv_devx_free_uar(i->cq_uar);
-    EXPECT(ibv_destroy_ah(i->ah) == 0);
     for (Memory* m : {&i->completions, &i->completion_record, &i->ring, &i->record}) release(m);
+}
+
+void close_device(Initiator* i) {
+    close_queue_pair(i);
+    EXPECT(ibv_destroy_ah(i->ah) == 0);
+    destroy_target(&i->target);
     EXPECT(ibv_destroy_cq(i->receive_cq) == 0 && ibv_destroy_srq(i->srq) == 0);
     EXPECT(ibv_dereg_mr(i->mr) == 0);
     release(&i->heap);
@@ -432,11 +467,20 @@ int main() {
             i = open_device();
             register_heap(&i, by_dmabuf);
             create_shared(&i);
-            create_queue_pair(&i, by_dmabuf);
+            create_target(&i.target, i.context, i.pd, i.gid);
+            create_queue_pair(&i, by_dmabuf, MLX5_QPC_ST_RC);
         }
         for (int n = 0; n < 2; ++n) connect_to(&side[n], side[1 - n]);
         for (int n = 0; n < 2; ++n) put(&side[n], side[1 - n]);
         for (int n = 0; n < 2; ++n) signal(&side[n], side[1 - n]);
+        for (Initiator& i : side) {
+            Initiator dynamic = i;
+            create_queue_pair(&dynamic, by_dmabuf, MLX5_QPC_ST_DCI);
+            ready_for_any(&dynamic);
+            dynamic.next = 0;
+            signal_itself(&dynamic);
+            close_queue_pair(&dynamic);
+        }
         for (Initiator& i : side) close_device(&i);
     }
     puts("every put and signal arrived");
