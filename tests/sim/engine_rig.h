@@ -242,7 +242,8 @@ struct Queue {  // a completion queue
 struct Options {
     uint32_t log_sq = 6, log_rq = 4, log_stride = 1;
     bool receives = false, recordless = false, migrated = true;
-    uint32_t retry = 7, rnr = 7, timeout = 14, mtu = 5, min_rnr = 1, log_message = 30, psn = 0x100, rwe = 1;
+    // "Not ready" waits 10 ms: settle() ends meanwhile, however slow a sanitizer makes the engine.
+    uint32_t retry = 7, rnr = 7, timeout = 14, mtu = 5, min_rnr = 20, log_message = 30, psn = 0x100, rwe = 1;
     uint32_t user_index = 0xabcde;
     uint32_t transport = MLX5_QPC_ST_RC, rre = 1, rae = 1, log_requests = 2, log_replies = 2, q_key = 0x1234;
     uint32_t rmpn = 0;        // not 0: receives come from this shared queue
