@@ -24,11 +24,12 @@ using namespace gda::prm;
 
 namespace {
 
-const int LINK_BUDGET = 128;        // packets taken per round
-const int ROUNDS = 4;               // per step: enough for request, execution and completion on the loopback link
-const size_t FAILED_PER_STEP = 16;  // queue pairs in error
-const uint32_t MAX_PDS = 1u << 15;  // as the capabilities say: firmware/handlers.h, LOG_MAX_OBJECTS
-const uint32_t FIRST_INDEX = 16;    // low numbers look like mistakes
+const int LINK_BUDGET = 128;          // packets taken per round
+const int ROUNDS = 4;                 // per step: enough for request, execution and completion on the loopback link
+const size_t FAILED_PER_STEP = 16;    // queue pairs in error
+const uint32_t MAX_PDS = 1u << 15;    // as the capabilities say: firmware/handlers.h, LOG_MAX_OBJECTS
+const uint32_t MAX_UMEMS = 1u << 17;  // LOG_MAX_UMEM
+const uint32_t FIRST_INDEX = 16;      // low numbers look like mistakes
 
 void deliver(DeviceState& s, std::vector<PendingEvent>& events) {
     for (const PendingEvent& e : events) {
@@ -193,7 +194,7 @@ int Device::register_umem(uint64_t address, uint64_t bytes, uint32_t* id) {
     Hold hold(s);
     try {
         const uint32_t index = s.umems.free_index(FIRST_INDEX);
-        if (index >= s.umems.LIMIT) return -ENOSPC;
+        if (index >= s.umems.LIMIT || s.umems.size() >= MAX_UMEMS) return -ENOMEM;
         auto umem = std::make_unique<Umem>();
         umem->id = index;
         umem->address = address;
@@ -230,7 +231,7 @@ int Device::allocate_pd(uint32_t* pdn) {
     Hold hold(s);
     try {
         const uint32_t index = s.pds.free_index(FIRST_INDEX);
-        if (index >= s.pds.LIMIT || s.pds.size() >= MAX_PDS) return -ENOSPC;
+        if (index >= s.pds.LIMIT || s.pds.size() >= MAX_PDS) return -ENOMEM;
         auto pd = std::make_unique<Pd>();
         pd->number = index;
         s.pds.put(index, std::move(pd));

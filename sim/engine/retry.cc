@@ -169,10 +169,11 @@ void answered(DeviceState& s, Qp* qp, const Packet& packet) {
     }
     switch (syndrome) {
         case AETH_NAK_PSN_SEQUENCE:
-            if (!progress && qp->retries_left-- == 0) {
+            if (!progress && qp->retries_left == 0) {
                 return refused(s, qp, "transport retry exceeded: the peer asks for the same packet again and again",
                                MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, VENDOR_RETRY_EXCEEDED);
             }
+            if (!progress) --qp->retries_left;
             s.report.count(Counter::retries);
             s.report.count(Counter::sequence_naks);
             go_back(qp, psn);

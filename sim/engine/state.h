@@ -319,7 +319,7 @@ struct DeviceState {
     uint32_t generation = 0;  // of the process: differs in a forked child
     uint64_t now_ns = 0;      // at the beginning of this step
 
-    Table<Umem, 1 << 17> umems;  // each key may have one, and queues have theirs
+    Table<Umem, (1 << 17) + 256> umems;  // 2^17: each key may have one, queues have two; low numbers stay free
     Table<Pd> pds;
     Table<Mkey, 1 << 17> keys;
     Table<UarPage> pages;

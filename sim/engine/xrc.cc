@@ -59,7 +59,7 @@ int Device::allocate_xrcd(uint32_t* number) {
     Hold hold(s);
     try {
         const uint32_t index = s.xrcds.free_index(FIRST_INDEX);
-        if (index >= s.xrcds.LIMIT || s.xrcds.size() >= MAX_DOMAINS) return -ENOSPC;
+        if (index >= s.xrcds.LIMIT || s.xrcds.size() >= MAX_DOMAINS) return -ENOMEM;
         auto xrcd = std::make_unique<Xrcd>();
         xrcd->number = index;
         s.xrcds.put(index, std::move(xrcd));

@@ -40,6 +40,7 @@ void general(uint8_t* cap) {
     GDA_SET(cmd_hca_cap, cap, log_max_sq, LOG_MAX_OBJECTS);
     GDA_SET(cmd_hca_cap, cap, log_max_rmp, LOG_MAX_OBJECTS);
     GDA_SET(cmd_hca_cap, cap, log_max_umem, LOG_MAX_UMEM);
+    GDA_SET(cmd_hca_cap, cap, max_qp_cnt, MAX_COUNTER_SETS);
     GDA_SET(cmd_hca_cap, cap, gid_table_size, 1);  // 16 entries: GID_COUNT
     GDA_SET(cmd_hca_cap, cap, port_type, 1);       // Ethernet
     GDA_SET(cmd_hca_cap, cap, num_ports, 1);

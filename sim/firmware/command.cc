@@ -37,7 +37,7 @@ const Words CAUSES[] = {
     {Cause::no_such_cq, MLX5_CMD_STAT_BAD_RES_ERR, "no such completion queue"},
     {Cause::no_such_qp, MLX5_CMD_STAT_BAD_RES_ERR, "no such queue pair"},
     {Cause::no_such_key, MLX5_CMD_STAT_BAD_RES_ERR, "no such memory key"},
-    {Cause::table_full, MLX5_CMD_STAT_NO_RES_ERR, "all objects of this kind are in use"},
+    {Cause::table_full, MLX5_CMD_STAT_LIM_ERR, "all objects of this kind are in use"},
     {Cause::no_memory, MLX5_CMD_STAT_NO_RES_ERR, "the process is out of memory"},
     {Cause::umem_needed, MLX5_CMD_STAT_BAD_PARAM_ERR, "memory is given by umem only: set the *_umem_valid bit"},
     {Cause::umem_too_small, MLX5_CMD_STAT_BAD_PARAM_ERR, "the umem does not hold it"},

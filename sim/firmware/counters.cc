@@ -31,7 +31,8 @@ Answer count_in(DeviceState& s, Qp* qp, uint32_t number) {
 Answer allocate_q_counter(DeviceState& s, const uint8_t* in, uint8_t* out) {
     (void)in;
     const uint32_t number = s.counter_sets.free_index(FIRST_COUNTER_SET);
-    if (number >= s.counter_sets.LIMIT) return {Cause::table_full, "sets of counters"};
+    if (number >= s.counter_sets.LIMIT || s.counter_sets.size() >= MAX_COUNTER_SETS)
+        return {Cause::table_full, "sets of counters"};
     auto set = std::make_unique<CounterSet>();
     set->number = number;
     s.counter_sets.put(number, std::move(set));

@@ -112,7 +112,8 @@ enum Limits : uint32_t {
     FIRST_RMP = 0x10,
     FIRST_QP = 0x40,
     FIRST_COUNTER_SET = 1,
-    FIRST_KEY = 0x1000,  // key 0x100 ends receive lists, so low indices are not used
+    MAX_COUNTER_SETS = 255,  // numbers have eight bits, and 0 is for all other queue pairs
+    FIRST_KEY = 0x1000,      // key 0x100 ends receive lists, so low indices are not used
 };
 
 // Makes the queue pair count in that set, by its number.

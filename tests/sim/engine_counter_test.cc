@@ -177,7 +177,7 @@ void all_sets() {
         CHECK_EQ(numbers.size(), 255);
         Call more = CALL(alloc_q_counter, MLX5_CMD_OP_ALLOC_Q_COUNTER);
         CHECK(!more.send(w.nic));
-        CHECK_EQ(more.status(), MLX5_CMD_STAT_NO_RES_ERR);
+        CHECK_EQ(more.status(), MLX5_CMD_STAT_LIM_ERR);
         for (const uint32_t set : numbers) CHECK(release_set(w.nic, set));
     }
 }

@@ -326,7 +326,7 @@ void object_limits() {
         indices.push_back(static_cast<uint32_t>(GDA_GET(create_mkey_out, k.out.data(), mkey_index)));
     }
     CHECK_EQ(indices.size(), keys);
-    CHECK_EQ(k.status(), MLX5_CMD_STAT_NO_RES_ERR);
+    CHECK_EQ(k.status(), MLX5_CMD_STAT_LIM_ERR);
     for (uint32_t index : indices) {
         Call d = CALL(destroy_mkey, MLX5_CMD_OP_DESTROY_MKEY);
         GDA_SET(destroy_mkey_in, d.in.data(), mkey_index, index);

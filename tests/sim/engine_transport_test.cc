@@ -417,6 +417,59 @@ void no_answer_to_an_atomic_says_that_it_may_have_been_done() {
     CHECK(t.nic.said("the operation may have taken effect"));
 }
 
+// What QUERY_QP says while packets go and come, and while they do not.
+void query_follows_the_traffic() {
+    Options o = at_mtu(3, 0xfffffe);
+    o.retry = 3, o.rnr = 2;
+    Script t(o);
+    const auto shows = [&t](uint32_t next, uint32_t acked, uint32_t retries, uint32_t rnr, uint32_t done) {
+        Call c = CALL(query_qp, MLX5_CMD_OP_QUERY_QP);
+        GDA_SET(query_qp_in, c.in.data(), qpn, t.qp.qpn);
+        CHECK(c.send(t.nic));
+        const uint8_t* q = c.out.data() + GDA_BYTE_OFFSET(query_qp_out, qpc);
+        CHECK_EQ(GDA_GET(qpc, q, next_send_psn), next);
+        CHECK_EQ(GDA_GET(qpc, q, last_acked_psn), acked);
+        CHECK_EQ(GDA_GET(qpc, q, cur_retry_count), retries);
+        CHECK_EQ(GDA_GET(qpc, q, cur_rnr_retry), rnr);
+        CHECK_EQ(GDA_GET(qpc, q, sw_sq_wqebb_counter), done);
+        CHECK_EQ(GDA_GET(qpc, q, hw_sq_wqebb_counter), done);
+        CHECK_EQ(GDA_GET(qpc, q, retry_count), 3);  // what was set stays
+        CHECK_EQ(GDA_GET(qpc, q, rnr_retry), 2);
+        return std::make_pair(GDA_GET(qpc, q, next_rcv_psn), GDA_GET(qpc, q, rmsn));
+    };
+    shows(0xfffffe, 0xfffffd, 3, 2, 0);
+    t.post_write(3000);  // three packets, round the end of the numbers
+    CHECK_EQ(t.now().size(), 1);
+    shows(0x000001, 0xfffffd, 3, 2, 1);
+    t.answer(0xfffffe, AETH_ACK);
+    t.now();
+    shows(0x000001, 0xfffffe, 3, 2, 1);
+    for (uint32_t left : {2u, 1u}) {  // nobody answers
+        CHECK_EQ(t.next().size(), 1);
+        shows(0x000001, 0xfffffe, left, 2, 1);
+    }
+    t.answer(0xffffff, AETH_RNR_NAK + 1);
+    t.now();
+    shows(0x000001, 0xfffffe, 3, 1, 1);
+    CHECK_EQ(t.next().size(), 1);
+    t.answer(0x000000, AETH_ACK);
+    t.now();
+    CHECK_EQ(opcode_of(t.cq.poll()), MLX5_CQE_REQ);
+    CHECK(shows(0x000001, 0x000000, 3, 2, 1) == std::make_pair(uint64_t{0xfffffe}, uint64_t{0}));
+    t.write(RC_RDMA_WRITE_ONLY, 0xfffffe, t.memory.address(), t.m.key, 8, 8);
+    t.now();
+    CHECK(shows(0x000001, 0x000000, 3, 2, 1) == std::make_pair(uint64_t{0xffffff}, uint64_t{1}));
+    t.post_write(8);
+    for (int i = 0; i < 4; ++i) {  // asked for it again and again
+        CHECK_EQ(t.now().size(), 1);
+        CHECK_EQ(t.qp.state(), MLX5_QPC_STATE_RTS);
+        t.answer(0x000001, AETH_NAK_PSN_SEQUENCE);
+    }
+    CHECK(t.now().empty());
+    CHECK_EQ(t.qp.state(), MLX5_QPC_STATE_ERR);
+    shows(0x000002, 0x000000, 0, 2, 2);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -433,6 +486,7 @@ int main(int argc, char** argv) {
         {"half_new_run_is_asked_for_from_its_new_part", half_new_run_is_asked_for_from_its_new_part},
         {"wrong_lengths_are_invalid_requests", wrong_lengths_are_invalid_requests},
         {"foreign_packets_are_dropped_silently", foreign_packets_are_dropped_silently},
+        {"query_follows_the_traffic", query_follows_the_traffic},
         {"no_answer_to_an_atomic_says_that_it_may_have_been_done",
          no_answer_to_an_atomic_says_that_it_may_have_been_done},
     };

@@ -236,11 +236,22 @@ def test_check(run: Run, compiled: Callable[[str], Path], preload: list[str], ch
 
 @pytest.mark.parametrize(
     "check",
-    ["shared_receives", "limit_event", "transitions", "limits", "exhaustion", "port_events", "counter_files",
-     "dma_buffers", "vast_entries"],
+    ["shared_receives", "limit_event", "transitions", "live_query", "limits", "exhaustion", "port_events",
+     "counter_files", "dma_buffers", "vast_entries"],
 )
 def test_services(run: Run, compiled: Callable[[str], Path], check: str) -> None:
     done = run(compiled("uverbs_services.c"), check)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "check",
+    ["domains", "xrc_domains", "queue_pairs", "completion_queues", "shared_receive_queues", "regions", "windows",
+     "umems", "objects_by_command", "elements"],
+)
+def test_limits(run: Run, compiled: Callable[[str], Path], check: str) -> None:
+    """As many as the device announces, then a refusal, then room again."""
+    done = run(compiled("uverbs_limits.cc"), check)
     assert done.returncode == 0, done.stderr
 
 

@@ -175,7 +175,16 @@ static void transitions(void) {
     struct ibv_qp_attr other_key = {.qp_state = IBV_QPS_RTS, .qkey = 0x12345};
     EXPECT(ibv_modify_qp(ud, &other_key, IBV_QP_STATE | IBV_QP_QKEY) == 0);
     EXPECT(ask(ud).qkey == 0x12345 && ask(ud).qp_state == IBV_QPS_RTS);
-    EXPECT(move(rc, IBV_QPS_SQD, 0) == EINVAL);  // mlx5 has no such move
+    // mlx5 has no command that drains a send queue, so nobody gets into SQD, or out by saying that he was there.
+    for (int i = 0; i < 3; ++i) {
+        struct ibv_qp* of[] = {rc, uc, ud};
+        struct ibv_qp_attr drain = {.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1};
+        EXPECT(ibv_modify_qp(of[i], &drain, IBV_QP_STATE) == EINVAL);
+        EXPECT(ibv_modify_qp(of[i], &drain, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == EINVAL);
+        struct ibv_qp_attr resume = {.qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_SQD};
+        EXPECT(ibv_modify_qp(of[i], &resume, IBV_QP_STATE | IBV_QP_CUR_STATE) == EINVAL);
+        EXPECT(ask(of[i]).qp_state == IBV_QPS_RTS && !ask(of[i]).sq_draining);
+    }
     struct ibv_qp* all[] = {rc, uc, ud};
     for (int i = 0; i < 3; ++i) {
         EXPECT(move(all[i], IBV_QPS_ERR, 0) == 0 && ask(all[i]).qp_state == IBV_QPS_ERR);
@@ -183,6 +192,36 @@ static void transitions(void) {
         EXPECT(move(all[i], IBV_QPS_RESET, 0) == 0 && ask(all[i]).qp_state == IBV_QPS_RESET);
         EXPECT(ibv_destroy_qp(all[i]) == 0);
     }
+}
+
+// What QUERY_QP says follows the traffic: numbers, and the state after an error that nobody caused by a call.
+static void live_query(void) {
+    static char buffer[4096];
+    struct ibv_mr* mr = ibv_reg_mr(pd, buffer, sizeof buffer, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    struct ibv_qp* qp = create(IBV_QPT_RC, NULL);
+    EXPECT(mr && qp && move(qp, IBV_QPS_INIT, RC_INIT) == 0 && move(qp, IBV_QPS_RTR, RC_RTR) == 0 &&
+           move(qp, IBV_QPS_RTS, RC_RTS) == 0);
+    struct ibv_sge sge = {(uintptr_t)buffer, 1500, mr->lkey};  // two packets
+    struct ibv_send_wr send = {.sg_list = &sge,
+                               .num_sge = 1,
+                               .opcode = IBV_WR_RDMA_WRITE,
+                               .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
+    send.wr.rdma.remote_addr = (uintptr_t)buffer + 2048;
+    for (uint32_t i = 0; i < 4; ++i) {
+        send.wr.rdma.rkey = i < 3 ? mr->rkey : mr->rkey + 1;
+        struct ibv_qp_attr a = ask(qp);
+        EXPECT(a.qp_state == IBV_QPS_RTS && a.cur_qp_state == IBV_QPS_RTS && !a.sq_draining);
+        EXPECT(a.sq_psn == 2 * i && a.rq_psn == 2 * i);
+        EXPECT(a.retry_cnt == 7 && a.rnr_retry == 7 && a.timeout == 14);
+        EXPECT(ibv_post_send(qp, &send, &bad) == 0);
+        struct ibv_wc wc;
+        while (ibv_poll_cq(cq, 1, &wc) == 0) continue;
+        EXPECT(wc.status == (i < 3 ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR));
+    }
+    EXPECT(ask(qp).qp_state == IBV_QPS_ERR && ask(qp).cur_qp_state == IBV_QPS_ERR);
+    EXPECT(move(qp, IBV_QPS_RTS, 0) == EINVAL);
+    EXPECT(ibv_destroy_qp(qp) == 0 && ibv_dereg_mr(mr) == 0);
 }
 
 static void limits(void) {
@@ -221,7 +260,7 @@ static void exhaustion(void) {
     int made = 0;
     while (made <= device.max_pd && (all[made] = ibv_alloc_pd(context))) ++made;
     const int error = errno;
-    EXPECT(made > device.max_pd / 2 && made <= device.max_pd && (error == ENOMEM || error == ENOSPC));
+    EXPECT(made > device.max_pd / 2 && made <= device.max_pd && error == ENOMEM);
     EXPECT(ibv_dealloc_pd(all[--made]) == 0 && (all[made] = ibv_alloc_pd(context)));  // room again
     for (int i = 0; i <= made; ++i) EXPECT(ibv_dealloc_pd(all[i]) == 0);
     free(all);
@@ -354,10 +393,15 @@ int main(int count, char** arguments) {
     static const struct {
         const char* name;
         void (*check)(void);
-    } checks[] = {{"shared_receives", shared_receives}, {"limit_event", limit_event},
-                  {"transitions", transitions},         {"limits", limits},
-                  {"exhaustion", exhaustion},           {"port_events", port_events},
-                  {"counter_files", counter_files},     {"dma_buffers", dma_buffers},
+    } checks[] = {{"shared_receives", shared_receives},
+                  {"limit_event", limit_event},
+                  {"transitions", transitions},
+                  {"live_query", live_query},
+                  {"limits", limits},
+                  {"exhaustion", exhaustion},
+                  {"port_events", port_events},
+                  {"counter_files", counter_files},
+                  {"dma_buffers", dma_buffers},
                   {"vast_entries", vast_entries}};
     for (size_t i = 0; count == 2 && i < sizeof checks / sizeof *checks; ++i) {
         if (strcmp(checks[i].name, arguments[1]) != 0) continue;
