@@ -105,11 +105,14 @@ void ring(DeviceState& s, UarPage* page, uint64_t stored) {
             }
         }
     }
-    if (named && page->qps.size() == 1) return;  // no other can have rung, and records may be far away, on a GPU
+    size_t looked_at = named ? 1 : 0;
     for (Qp* other : page->recent) {
-        if (other && other != named) read_send_record(s, other);
+        if (!other || other == named) continue;
+        read_send_record(s, other);
+        ++looked_at;
     }
     if (named) remember(page, named);
+    if (looked_at == page->qps.size()) return;  // those were all; and records may be far away, on a GPU
     page->records.start();
     start_sweep(s, page);
     look_at_records(s, page, AT_ONCE);
