@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of the engine expect of completions, and their main(). The last part of engine_rig.h, included by it.
+// What tests of the engine expect of completions. The last part of engine_rig.h, included by it.
 #pragma once
 
 #include "tests/sim/engine_rig.h"
@@ -26,26 +26,6 @@ inline void expect_error(World& w, uint32_t syndrome, uint32_t vendor, const cha
         w.nic.print_report();
         CHECK(false);
     }
-}
-
-typedef std::map<std::string, std::function<void()>> Cases;
-
-// main() of a test program: `list`, or names of cases to run (none: all).
-inline int run(const Cases& cases, int argc, char** argv) {
-    setvbuf(stdout, nullptr, _IOLBF, 0);
-    if (argc > 1 && std::string(argv[1]) == "list") {
-        for (const auto& c : cases) std::printf("%s\n", c.first.c_str());
-        return 0;
-    }
-    for (const auto& c : cases) {
-        bool wanted = argc == 1;
-        for (int i = 1; i < argc; ++i) wanted = wanted || c.first == argv[i];
-        if (!wanted) continue;
-        const int before = failures;
-        c.second();
-        std::printf("%s %s\n", failures == before ? "ok" : "FAILED", c.first.c_str());
-    }
-    return failures ? 1 : 0;
 }
 
 }  // namespace rig

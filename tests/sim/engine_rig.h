@@ -15,34 +15,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "sim/engine/device.h"
+#include "tests/sim/check.h"
 
 namespace rig {
 
 using namespace gda::prm;
-
-inline int failures = 0;
-#define CHECK(condition)                                                            \
-    do {                                                                            \
-        if (!(condition)) {                                                         \
-            std::printf("  %s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-            ++rig::failures;                                                        \
-        }                                                                           \
-    } while (0)
-#define CHECK_EQ(a, b)                                                                                             \
-    do {                                                                                                           \
-        const unsigned long long left = static_cast<unsigned long long>(a),                                        \
-                                 right = static_cast<unsigned long long>(b);                                       \
-        if (left != right) {                                                                                       \
-            std::printf("  %s:%d: %s is 0x%llx, expected 0x%llx (%s)\n", __FILE__, __LINE__, #a, left, right, #b); \
-            ++rig::failures;                                                                                       \
-        }                                                                                                          \
-    } while (0)
 
 inline uint64_t now_ns() {
     timespec t;

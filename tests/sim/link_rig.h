@@ -1,40 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the links share: checks, packets made field by field, and main().
+// What the tests of the links share: packets made field by field, and a link that keeps what it is sent.
 #pragma once
 
 #include <gda/formats/packet.h>
 
-#include <cstdio>
 #include <cstring>
-#include <functional>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "sim/link/address.h"
 #include "sim/link/link.h"
+#include "tests/sim/check.h"
 
 namespace rig {
 
 using namespace gda::prm;
-
-inline int failures = 0;
-#define CHECK(condition)                                                            \
-    do {                                                                            \
-        if (!(condition)) {                                                         \
-            std::printf("  %s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-            ++rig::failures;                                                        \
-        }                                                                           \
-    } while (0)
-#define CHECK_EQ(a, b)                                                                                             \
-    do {                                                                                                           \
-        const unsigned long long left = static_cast<unsigned long long>(a),                                        \
-                                 right = static_cast<unsigned long long>(b);                                       \
-        if (left != right) {                                                                                       \
-            std::printf("  %s:%d: %s is 0x%llx, expected 0x%llx (%s)\n", __FILE__, __LINE__, #a, left, right, #b); \
-            ++rig::failures;                                                                                       \
-        }                                                                                                          \
-    } while (0)
 
 // A packet with its own payload, from the NIC in slot 0 to the one in `to_slot`.
 struct Made {
@@ -114,21 +93,5 @@ struct Sink {
     };
     std::vector<Arrived> all;
 };
-
-typedef std::map<std::string, std::function<void()>> Cases;
-
-// main() of a test program: `list`, or names of cases to run (none: all).
-inline int run(const Cases& cases, int argc, char** argv) {
-    setvbuf(stdout, nullptr, _IOLBF, 0);
-    for (const auto& c : cases) {
-        bool wanted = argc == 1;
-        for (int i = 1; i < argc; ++i) wanted = wanted || c.first == argv[i];
-        if (!wanted) continue;
-        const int before = failures;
-        c.second();
-        std::printf("%s %s\n", failures == before ? "ok" : "FAILED", c.first.c_str());
-    }
-    return failures ? 1 : 0;
-}
 
 }  // namespace rig
