@@ -115,10 +115,10 @@ class Sleeper {
             state_.asleep_until_ns.store(until);
             state_.report.count(Counter::sleeps);
             const Woken woken = wait(until - now);
-            if (woken == Woken::by_packet) step_now(state_, false);  // its sender may be waiting for the answer
-            state_.watch.release();                                  // else first of all: a store may be waiting
+            state_.report.count(counter_of(woken, until == state_.due_ns));  // before its effect can be seen
+            if (woken == Woken::by_packet) step_now(state_, false);          // its sender may be waiting for the answer
+            state_.watch.release();  // else first of all: a store may be waiting
             if (woken != Woken::by_time) slept = Slept::woken;
-            state_.report.count(counter_of(woken, until == state_.due_ns));
         } else {
             state_.watch.release();
         }
