@@ -105,12 +105,15 @@ class Report {
     std::vector<std::string> sentences() const;
     void clear();
 
-    // Counted by one thread at a time (the device's lock; sleeps and wakes by the engine's thread alone), read by any.
+    // Counted with the device's lock held, read by any.
     void count(Counter c, uint64_t n = 1) {
         std::atomic<uint64_t>& value = counters_[static_cast<int>(c)];
         value.store(value.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
         if (set_) set_->counted[static_cast<int>(c)] += n;
     }
+    // By any thread without the lock: what is not the work of a queue pair. A counter is counted in one of the two
+    // ways.
+    void count_unlocked(Counter c) { counters_[static_cast<int>(c)].fetch_add(1, std::memory_order_relaxed); }
     uint64_t counter(const char* name) const;
     uint64_t counter(Counter c) const { return counters_[static_cast<int>(c)].load(std::memory_order_relaxed); }
     static std::vector<std::string> names();

@@ -113,11 +113,11 @@ class Sleeper {
         if (watched && step_now(state_, false) == 0 && state_.due_ns > now + LONGEST_NAP_NS) {
             const uint64_t until = std::min(state_.due_ns, now + longest);
             state_.asleep_until_ns.store(until);
-            state_.report.count(Counter::sleeps);
+            state_.report.count_unlocked(Counter::sleeps);
             const Woken woken = wait(until - now);
-            state_.report.count(counter_of(woken, until == state_.due_ns));  // before its effect can be seen
-            if (woken == Woken::by_packet) step_now(state_, false);          // its sender may be waiting for the answer
-            state_.watch.release();  // else first of all: a store may be waiting
+            state_.report.count_unlocked(counter_of(woken, until == state_.due_ns));  // before its effect can be seen
+            if (woken == Woken::by_packet) step_now(state_, false);  // its sender may be waiting for the answer
+            state_.watch.release();                                  // else first of all: a store may be waiting
             if (woken != Woken::by_time) slept = Slept::woken;
         } else {
             state_.watch.release();

@@ -190,11 +190,11 @@ bool Device::command(const void* in, size_t in_bytes, void* out, size_t out_byte
     } catch (const std::exception&) {
         answer.cause = Cause::no_memory;
     }
-    s.report.count(Counter::commands);
+    s.report.count_unlocked(Counter::commands);
     const Words& words = CAUSES[static_cast<int>(answer.cause)];
     if (words.cause != answer.cause) std::abort();  // the table is not in the enum's order: tested
     if (answer.cause != Cause::none) {
-        s.report.count(Counter::command_errors);
+        s.report.count_unlocked(Counter::command_errors);
         s.report.say(text("command %s: %s%s%s (status 0x%x, syndrome 0x%x)", command ? command->name : "unknown",
                           words.words, answer.detail.empty() ? "" : ": ", answer.detail.c_str(), words.status,
                           SYNDROME_BASE + static_cast<uint32_t>(answer.cause)));

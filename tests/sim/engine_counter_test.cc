@@ -2,6 +2,7 @@
 // What the NIC counts, one cause at a time: each fault raises its own counters and none of the others.
 
 #include <set>
+#include <thread>
 
 #include "tests/sim/engine_rig.h"
 
@@ -182,6 +183,28 @@ void all_sets() {
     }
 }
 
+// Commands are counted beside the device's lock: none may be lost, none belongs to the queue pair at work.
+void commands_while_a_queue_pair_works() {
+    World w;
+    const uint32_t set = allocate_set(w.nic);
+    CHECK(name_set(w.nic, w.a, set));
+    const uint64_t before = w.nic.device.counter("commands");
+    const int threads = 3, calls = 2000;
+    std::vector<std::thread> programs;
+    for (int t = 0; t < threads; ++t) {
+        programs.emplace_back([&] {
+            for (int i = 0; i < calls; ++i) query_set(w.nic, set);
+        });
+    }
+    for (int i = 0; i < 300; ++i) {
+        w.write(8);
+        w.a.ring();
+        CHECK_EQ(opcode_of(w.a_cq.wait()), MLX5_CQE_REQ);
+    }
+    for (std::thread& program : programs) program.join();
+    CHECK_EQ(w.nic.device.counter("commands") - before, threads * calls);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -194,6 +217,7 @@ int main(int argc, char** argv) {
             {"receive_too_short", receive_too_short},
             {"sets", sets},
             {"all_sets", all_sets},
+            {"commands_while_a_queue_pair_works", commands_while_a_queue_pair_works},
         },
         argc, argv);
 }
