@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import functools
 import struct
-import subprocess
-import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from gda import formats
 
 from .. import runner
 from ..results import Case, FailedError, Host, Suite
+from ..witness import dissected, icrc
 from .perftest import IPV4_V2
 
 Op = formats.bth_opcode
-# What tshark guesses about payloads is not about RoCE: random bytes may look like a broken RPC.
-GUESSES = ("smb_direct", "rpcordma", "nvme-rdma", "lnet", "iser", "infiniband.eoib", "infiniband_sdp", "fcoib")
 ENHANCED_PACKET = 6  # block type of pcapng
 WRITES = {Op.RC_RDMA_WRITE_FIRST, Op.RC_RDMA_WRITE_MIDDLE, Op.RC_RDMA_WRITE_LAST}
 SENDS = {Op.RC_SEND_FIRST, Op.RC_SEND_MIDDLE, Op.RC_SEND_LAST}
@@ -52,46 +48,13 @@ def frames(capture: bytes) -> Iterator[bytes]:
         at += length
 
 
-def icrc(frame: bytes) -> bytes:
-    """ICRC of a whole RoCE v2 frame over IPv4 or IPv6 (specification, annex A17)."""
-    masked = bytearray(frame[14:-4])
-    if frame[12:14] == b"\x08\x00":
-        masked[1] = masked[8] = 0xFF  # type of service, time to live
-        masked[10:12] = b"\xff\xff"  # header checksum
-        udp = 20
-    else:
-        masked[0] |= 0x0F  # traffic class, flow label, hop limit
-        masked[1:4] = b"\xff\xff\xff"
-        masked[7] = 0xFF
-        udp = 40
-    masked[udp + 6 : udp + 8] = b"\xff\xff"  # UDP checksum
-    masked[udp + 8 + 4] = 0xFF  # congestion bits
-    return struct.pack("<I", zlib.crc32(b"\xff" * 8 + masked))
-
-
-def dissected(capture: Path) -> list[int]:
-    """Opcode of each packet, as tshark sees it."""
-    command = [runner.need("tshark", "tshark"), "-n", "-r", str(capture), "-T", "fields"]
-    for guess in GUESSES:
-        command += ["--disable-protocol", guess]
-    command += ["-e", "_ws.malformed", "-e", "infiniband.bth.opcode"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode != 0:
-        raise FailedError(done.stderr)
-    rows = [line.split("\t") for line in done.stdout.splitlines()]
-    for number, row in enumerate(rows, 1):
-        if row[0] or not row[1]:
-            raise FailedError(f"packet {number}: tshark says {row}")
-    return [int(row[1], 0) for row in rows]
-
-
 def captured(host: Host, words: str) -> None:
     """Run a program of perftest under a capture and look at what was captured."""
     name, *options = words.split()
     command = [runner.need(name, "perftest"), "-F", "-d", "mlx5_0", "-x", str(IPV4_V2), *options]
     file = host.directory / "all.pcapng"
     runner.check_pair(runner.pair(command, {**host.environment, "GDA_SIM_CAPTURE": str(file)}, host.directory))
-    seen = dissected(file)
+    seen = [int(row[0] or "0", 0) for row in dissected(file, "infiniband.bth.opcode")]
     packets = list(frames(file.read_bytes()))
     if len(packets) != len(seen):
         raise FailedError(f"the capture has {len(packets)} packets, tshark sees {len(seen)}")
