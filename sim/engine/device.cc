@@ -349,7 +349,7 @@ bool Device::check_faults(const std::string& text, std::string* problem) {
 
 void Device::set_relaxed_ordering(bool on, uint64_t seed) {
     Hold hold(*state_);
-    make_all_visible(*state_);
+    place_all(*state_);
     state_->ordering.on = on;
     state_->ordering.random = (seed + 1) * 0x9e3779b97f4a7c15u;  // never 0
 }

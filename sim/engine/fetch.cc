@@ -81,7 +81,7 @@ bool take_atomic(DeviceState& s, Qp* qp, const Packet& packet, uint32_t operatio
     Reply reply;
     reply.kind = Reply::Kind::atomic;
     reply.psn = psn;
-    order_atomic(s, span, qp->name);
+    order_atomic(s, qp, span, key, address);
     if (!execute(s, o, span, &reply.value, qp->name)) {
         refuse(s, qp, psn, AETH_NAK_REMOTE_OPERATIONAL, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_RECEIVE_ABORTED,
                "the target of an atomic cannot be reached");

@@ -149,6 +149,7 @@ void serve_replies(DeviceState& s, Qp* qp) {
     uint64_t turn = BYTES_PER_TURN;
     while (!qp->replies.empty() && turn) {
         const Reply reply = qp->replies.front();
+        if (on_its_way(s, qp, reply.psn)) return;  // an answer also says that all before it is there
         if (reply.kind == Reply::Kind::read) {
             if (!send_read(s, qp, &turn)) return;
             continue;

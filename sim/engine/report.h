@@ -29,7 +29,7 @@ namespace sim {
     X(write_requests)    /* RDMA writes executed for peers */                        \
     X(read_requests)     /* RDMA reads executed for peers */                         \
     X(atomic_requests)   /* atomics executed for peers */                            \
-    X(writes_passed)     /* relaxed signals seen before earlier writes */            \
+    X(writes_passed)     /* signals seen before earlier writes */                    \
     X(key_changes)       /* UMRs executed: lists, windows bound and invalidated */   \
     X(sends_received)    /* messages placed in receives */                           \
     X(datagrams_dropped) /* of them: no receive, Q_Key, size */                      \

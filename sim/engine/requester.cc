@@ -7,6 +7,7 @@
 
 #include "sim/engine/completion.h"
 #include "sim/engine/dc.h"
+#include "sim/engine/ordering.h"
 #include "sim/engine/receive.h"
 #include "sim/engine/reply.h"
 #include "sim/engine/retry.h"
@@ -253,6 +254,7 @@ void enter_error(DeviceState& s, Qp* qp) {
 }
 
 void forget(DeviceState& s, Qp* qp) {
+    place_all(s);
     if (s.window_qp == qp) s.window_qp = nullptr;
     if (qp->busy) s.busy.erase(std::remove(s.busy.begin(), s.busy.end(), qp), s.busy.end());
     if (qp->failed) s.failed.erase(std::remove(s.failed.begin(), s.failed.end(), qp), s.failed.end());

@@ -75,7 +75,7 @@ bool classify(bool reliable, uint32_t operation, Request* r) {
 // Places payload at `span`+`offset`. False: it ended here (memory is gone on either side).
 bool place(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn, const Span& span, uint64_t offset,
            const iovec& part, uint8_t vendor) {
-    const Copied result = write_in_order(s, span, offset, payload_span(s, part), qp->mtu, qp->name);
+    const Copied result = write_in_order(s, qp, span, offset, payload_span(s, part));
     if (result == Copied::no_source) {
         packet.unreadable = true;  // the sender's fault; as if nothing had come
         return false;
@@ -201,6 +201,7 @@ void take_request(DeviceState& s, Qp* qp, const Packet& packet, const Request& r
         if (asked) send_answer(s, qp, AETH_ACK, psn_add(psn, packets - 1));
         return;
     }
+    if (!write || r.immediate) order_completion(s, qp);
     qp->msn = psn_add(qp->msn, 1);
     s.report.count(write ? Counter::write_requests : Counter::sends_received);
     // The data is placed: first the receiver's completion, then the answer.

@@ -298,16 +298,21 @@ struct PendingEvent {
     AsyncEvent type;
 };
 
-// A write of the responder that memory does not show yet, oldest first: engine/ordering.h.
+// A packet of an RDMA write that memory does not show yet: engine/ordering.h.
 struct LateWrite {
     Span to;
     std::vector<uint8_t> bytes;
-    std::string whose;
+    const Qp* qp = nullptr;
+    bool on_its_way = false;  // the transport has not brought it yet; else it is memory that does not show it
+    uint32_t psn = 0, key = 0;
+    uint32_t message = 0;  // the msn of its queue pair before it
+    uint64_t message_address = 0, message_bytes = 0, offset = 0;
+    uint64_t arrived_ns = 0;
 };
 struct Ordering {
     bool on = false;
     uint64_t random = 0;
-    std::deque<LateWrite> late;
+    std::deque<LateWrite> late;  // in the order of their sequence numbers
 };
 
 struct DeviceState {

@@ -184,7 +184,7 @@ bool invalidate_for_peer(DeviceState& s, uint32_t key, const Qp* qp, std::string
                     key);
         return false;
     }
-    make_all_visible(s);
+    place_all(s);
     invalidate(mkey);
     s.report.count(Counter::key_changes);
     return true;
@@ -198,7 +198,7 @@ void change_key(DeviceState& s, Qp* qp, Message* m) {
         m->vendor = wqe.syndrome ? wqe.vendor : static_cast<uint8_t>(VENDOR_STALE_WQE);
         return;
     }
-    make_all_visible(s);
+    place_all(s);
     std::string why;
     if (change(s, qp, &why)) return s.report.count(Counter::key_changes);
     s.report.say(text("%s: WQE %u: a key cannot be changed as asked (bind, invalidate, list of pieces): %s", qp->name,

@@ -114,7 +114,7 @@ Answer destroy_mkey(DeviceState& s, const uint8_t* in, uint8_t* out) {
     const uint32_t index = static_cast<uint32_t>(GDA_GET(destroy_mkey_in, in, mkey_index));
     Mkey* key = s.keys.find(index);
     if (!key) return {Cause::no_such_key, text("index 0x%x", index)};
-    make_all_visible(s);
+    place_all(s);
     count_uses(*key, -1);
     s.keys.erase(index);
     return {};
@@ -132,7 +132,7 @@ int Device::rewrite_key(uint32_t index, const void* in) {
     Mkey wanted;
     const auto answer = firmware::read_key(s, static_cast<const uint8_t*>(in), &wanted);
     if (answer.cause != firmware::Cause::none) return -EINVAL;
-    make_all_visible(s);
+    place_all(s);
     firmware::count_uses(*key, -1);
     firmware::count_uses(wanted, 1);
     wanted.key = key->key;

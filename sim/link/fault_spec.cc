@@ -157,9 +157,11 @@ const NamedOpcode OPCODES[] = {
 };
 #undef SIM_OPCODE
 
+const char UNORDERED[] = "unordered";  // the one setting without a value
+
 const char SETTINGS[] =
     "drop, duplicate, corrupt (a chance: 5% or 0.05), reorder (a chance, :N for behind how many), delay, jitter "
-    "(a time: 10us), rate (100Gb, 1GB: per second), seed (a number), link (up or down)";
+    "(a time: 10us), rate (100Gb, 1GB: per second), seed (a number), link (up or down), unordered (no value)";
 const char CLASS_WORDS[] =
     "any, request, answer, ack, nak, rnr, response, result, write, send, read, atomic, immediate, again, or an opcode "
     "such as RC_SEND_ONLY";
@@ -197,6 +199,8 @@ bool setting(const std::string& clause, const std::string& word, FaultPlan* plan
         if (good) plan->rate = static_cast<uint64_t>(rate);
     } else if (name == "seed") {
         good = whole(value, &plan->seed);
+    } else if (word == UNORDERED) {
+        plan->unordered = true;
     } else if (name == "link") {
         good = value == "up" || value == "down";
         plan->down = value == "down";
@@ -275,7 +279,7 @@ bool parse_faults(const std::string& text, FaultPlan* plan, std::string* problem
     for (const std::string& clause : split(text, ";\n")) {
         const Words words = split(clause, " \t");
         if (words.empty()) continue;
-        if (words[0].find('=') == std::string::npos) {
+        if (words[0].find('=') == std::string::npos && split(words[0], ",")[0] != UNORDERED) {
             if (!rule_of(clause, plan, problem)) return false;
             continue;
         }

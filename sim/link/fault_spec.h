@@ -4,8 +4,8 @@
 //
 //   drop=5%,duplicate=1%,reorder=2%:3,corrupt=0.1%,delay=10us,jitter=2us,rate=100Gb,seed=7; drop answer psn=7 first=1
 //
-// Clauses are separated by semicolons. One of settings (NAME=VALUE, separated by commas) is about every packet; any
-// other is a rule: an action, the class of packets it is about, and conditions.
+// Clauses are separated by semicolons. One of settings (NAME=VALUE or "unordered", separated by commas) is about every
+// packet; any other is a rule: an action, the class of packets it is about, and conditions.
 #pragma once
 
 #include <cstdint>
@@ -62,6 +62,7 @@ struct FaultPlan {
     uint64_t rate = 0;  // bytes per second; 0: no limit
     uint64_t seed = 1;
     bool down = false;
+    bool unordered = false;  // messages of a queue pair that arrive are placed in any order (engine/ordering.h)
     std::vector<FaultRule> rules;
 
     enum : uint64_t { CERTAIN = uint64_t{1} << 32 };

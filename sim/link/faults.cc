@@ -21,7 +21,7 @@ bool Faults::set(const std::string& text, std::string* problem) {
     plan_ = plan;
     matched_.assign(plan_.rules.size(), 0);
     on_ = plan_.drop || plan_.duplicate || plan_.reorder || plan_.corrupt || plan_.delay_ns || plan_.jitter_ns ||
-          plan_.rate || plan_.down || !plan_.rules.empty();
+          plan_.rate || plan_.down || plan_.unordered || !plan_.rules.empty();
     free_ns_ = 0;
     backlog_ns_ = plan_.rate ? BACKLOG_BYTES * 1000000000u / plan_.rate : 0;
     seed();
@@ -30,14 +30,15 @@ bool Faults::set(const std::string& text, std::string* problem) {
 
 // splitmix64 fills the state of xoshiro256** (Blackman and Vigna, "Scrambled linear pseudorandom number generators").
 void Faults::seed() {
-    uint64_t x = plan_.seed + 0x9e3779b97f4a7c15u * (uint64_t{stream_} + 1);
-    for (uint64_t& word : state_) {
-        x += 0x9e3779b97f4a7c15u;
-        uint64_t z = x;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        word = z ^ (z >> 31);
-    }
+    order_ = plan_.seed + 0x9e3779b97f4a7c15u * (uint64_t{stream_} + 1);
+    for (uint64_t& word : state_) word = draw_order();
+}
+
+uint64_t Faults::draw_order() {
+    uint64_t z = order_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
 }
 
 uint64_t Faults::random() {

@@ -20,6 +20,10 @@ class Faults {
     bool set(const std::string& text, std::string* problem);
     bool on() const { return on_; }
     bool down() const { return plan_.down; }
+    // Whether messages of a queue pair that arrive are placed in any order, and the random numbers that decide it: of
+    // their own, so that what befalls packets does not depend on them.
+    bool unordered() const { return plan_.unordered; }
+    uint64_t draw_order();
 
     struct Verdict {
         bool drop = false, duplicate = false, corrupt = false;
@@ -45,6 +49,7 @@ class Faults {
     FaultPlan plan_;
     std::vector<uint64_t> matched_;  // per rule
     uint64_t state_[4] = {};
+    uint64_t order_ = 0;
     uint64_t free_ns_ = 0, backlog_ns_ = 0;
 };
 

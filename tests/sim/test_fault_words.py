@@ -35,7 +35,7 @@ assignments = st.one_of(
     st.builds("{}={}".format, st.sampled_from(["delay", "jitter"]), times),
     st.builds("rate={}".format, rates),
     st.builds("seed={}".format, numbers),
-    st.sampled_from(["link=up", "link=down"]),
+    st.sampled_from(["link=up", "link=down", "unordered"]),
 )
 conditions = st.one_of(
     st.builds("{}={}".format, st.sampled_from(["psn", "qpn", "from", "wqe"]), ranges),
