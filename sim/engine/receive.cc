@@ -121,15 +121,18 @@ Filled fill_receive(DeviceState& s, Qp* qp, const iovec& part, std::string* why)
             return Filled::too_long;
         }
         const Receive::Piece& piece = r.piece[n];
+        const iovec now = {rest.iov_base, std::min<size_t>(rest.iov_len, begin + piece.bytes - r.filled)};
+        // What the message needs, not the whole piece: programs post pieces longer than their region (perftest rounds
+        // those of a shared receive queue up to the MTU), which neither a NIC nor the kernel's rxe minds.
         Span span = {};
         const Asker asker(qp->srq ? qp->srq->pd : qp->pd, qp->number);
-        if (!resolve(s, piece.key, piece.address, piece.bytes, asker, Access::local_write, &span, why)) {
+        const uint64_t address = piece.address + (r.filled - begin);
+        if (!resolve(s, piece.key, address, now.iov_len, asker, Access::local_write, &span, why)) {
             *why = text("receive WQE %u: local protection error: ", r.index) + *why;
             return Filled::bad_key;
         }
         if (!span.relaxed) make_all_visible(s);
-        const iovec now = {rest.iov_base, std::min<size_t>(rest.iov_len, begin + piece.bytes - r.filled)};
-        const Copied copied = copy(s, span, r.filled - begin, payload_span(s, now), qp->name);
+        const Copied copied = copy(s, span, 0, payload_span(s, now), qp->name);
         if (copied == Copied::no_source) return Filled::no_source;
         if (copied == Copied::no_destination) {
             *why = "its memory cannot be written";

@@ -190,6 +190,24 @@ void datagram_faults() {
     }
 }
 
+// A piece of a receive may be longer than its region: only what a message fills must be there.
+void receive_beyond_its_region() {
+    Datagrams d;
+    const uint64_t at = 16384 - GRH_BYTES - 64;
+    d.b.post_receive(d.target.address() + at, 8192, d.dst.key);
+    d.send(64);
+    const uint8_t* e = d.b_cq.wait();
+    CHECK_EQ(opcode_of(e), MLX5_CQE_RESP_SEND);
+    CHECK_EQ(GDA_GET(cqe64, e, byte_cnt), GRH_BYTES + 64);
+    CHECK(std::memcmp(d.target.p + at + GRH_BYTES, d.source.p, 64) == 0);
+    d.b.post_receive(d.target.address() + at, 8192, d.dst.key);
+    d.send(65);
+    e = d.b_cq.wait();
+    CHECK_EQ(opcode_of(e), MLX5_CQE_RESP_ERR);
+    CHECK_EQ(syndrome_of(e), MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+    CHECK(d.nic.said("is not within key"));
+}
+
 void datagrams_between_two_nics() {
     Datagrams d;
     Nic other;
@@ -313,6 +331,7 @@ int main(int argc, char** argv) {
             {"datagram_with_immediate_over_ipv4", datagram_with_immediate_over_ipv4},
             {"dropped_datagrams", dropped_datagrams},
             {"datagram_faults", datagram_faults},
+            {"receive_beyond_its_region", receive_beyond_its_region},
             {"datagrams_between_two_nics", datagrams_between_two_nics},
             {"uc_messages", uc_messages},
             {"uc_drops", uc_drops},
