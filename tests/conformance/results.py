@@ -9,6 +9,10 @@ command (__main__.py) and by pytest (test_suites.py) alike.
 from __future__ import annotations
 
 import fnmatch
+import functools
+import re
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +22,7 @@ from gda import sim
 from gda.errors import UnavailableError
 
 SKIPS = Path(__file__).parent / "skips.txt"
-ANYWHERE = "machine:"  # begins the reason of a skip that depends on the machine or on versions
+ANYWHERE = "machine:"  # begins the reason of a skip that depends on the machine
 
 
 class SkippedError(Exception):
@@ -64,6 +68,36 @@ class Suite:
     limit_s: float  # of the whole suite
 
 
+@functools.cache
+def installed(package: str) -> tuple[int, ...]:
+    """Version of a Debian package, up to the first part that is no number; empty when it is not installed."""
+    if shutil.which("dpkg-query") is None:
+        return ()
+    command = ["dpkg-query", "--show", "--showformat=${Version}", package]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    numbers = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", done.stdout)
+    return tuple(int(n) for n in numbers[1].split(".")) if numbers else ()
+
+
+@dataclass(frozen=True)
+class Since:
+    """The condition of a line: a package in this version or a later one."""
+
+    package: str
+    version: int
+
+    @classmethod
+    def read(cls, text: str) -> Since:
+        words = re.fullmatch(r"since (\S+) (\d+)", text)
+        if words is None:
+            raise ValueError(f"{text!r} is no condition; write: since PACKAGE VERSION (a whole number)")
+        return cls(words[1], int(words[2]))
+
+    @property
+    def met(self) -> bool:
+        return installed(self.package) >= (self.version,)
+
+
 @dataclass(frozen=True)
 class Rule:
     """One line of skips.txt."""
@@ -71,6 +105,7 @@ class Rule:
     test: str
     message: str
     reason: str
+    since: Since | None = None
 
     def allows(self, result: Result) -> bool:
         return fnmatch.fnmatchcase(result.name, self.test) and fnmatch.fnmatchcase(result.message, self.message)
@@ -81,13 +116,17 @@ class Rule:
 
 def read_rules(text: str) -> list[Rule]:
     """Read the lines of a file of skips."""
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    return [Rule(*(part.strip() for part in line.split(" | "))) for line in lines]
+    found = []
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            test, message, reason, *condition = (part.strip() for part in line.split(" | "))
+            found.append(Rule(test, message, reason, *map(Since.read, condition)))
+    return found
 
 
 def rules() -> list[Rule]:
-    """All of skips.txt."""
-    return read_rules(SKIPS.read_text())
+    """The lines of skips.txt whose condition is met here. The others neither allow a skip nor need one."""
+    return [rule for rule in read_rules(SKIPS.read_text()) if rule.since is None or rule.since.met]
 
 
 def environment(meeting_place: Path) -> dict[str, str]:

@@ -18,6 +18,7 @@ from .results import (
     NotInstalledError,
     Result,
     Rule,
+    Since,
     SkippedError,
     Suite,
     execute,
@@ -49,6 +50,53 @@ def test_names_of_cases_are_unique() -> None:
 def test_a_rule_is_read() -> None:
     text = "# about\n\ntest_x.Case.* | no | because it is so\n"
     assert read_rules(text) == [Rule("test_x.Case.*", "no", "because it is so")]
+
+
+def test_a_line_may_have_a_condition() -> None:
+    (rule,) = read_rules("test_x.Case.* | no | because it is so | since rdma-core 54\n")
+    assert rule == Rule("test_x.Case.*", "no", "because it is so", Since("rdma-core", 54))
+    with pytest.raises(ValueError, match="'from 54' is no condition; write: since PACKAGE VERSION"):
+        read_rules("a | b | c | from 54\n")
+
+
+@pytest.mark.parametrize(
+    ("version", "failed"),
+    [
+        ((54, 0), ["a line of skips.txt that nothing needs any more: test_x.Case.test_a | no luck"]),
+        ((53, 1), ["skipped without a line in skips.txt: no luck"]),
+        ((), ["skipped without a line in skips.txt: no luck"]),
+    ],
+)
+def test_a_condition_that_is_not_met_leaves_the_line_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: tuple[int, ...], failed: list[str]
+) -> None:
+    lines = tmp_path / "skips.txt"
+    lines.write_text("test_x.Case.test_a | no luck | a reason | since rdma-core 54\n")
+    monkeypatch.setattr(results, "SKIPS", lines)
+    monkeypatch.setattr(results, "installed", lambda package: version)
+    case = Case("test_x", nothing)
+    # Where the condition is met the skip is allowed and missed, elsewhere neither.
+    skip, passed = Result("test_x.Case.test_a", "skipped", "no luck"), Result("test_x.Case.test_a", "passed")
+    assert failures(case, [skip], rules()) + failures(case, [passed], rules()) == failed
+
+
+def test_versions_of_packages_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def version(shown: str) -> tuple[int, ...]:
+        program = tmp_path / "dpkg-query"
+        program.write_text(f"#!/bin/sh\necho '{shown}'\n")
+        program.chmod(0o755)
+        results.installed.cache_clear()
+        return results.installed("p")
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    assert version("56.1-1") == (56, 1)
+    assert version("1:25.01.0+0.80-1") == (25, 1, 0)
+    assert version("") == ()
+    (tmp_path / "dpkg-query").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    results.installed.cache_clear()
+    assert results.installed("p") == ()
+    results.installed.cache_clear()
 
 
 def failures(case: Case, found: Iterable[Result], allowed: list[Rule]) -> list[str]:
