@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -171,3 +172,20 @@ def test_results_of_unittest_are_read_in_each_form() -> None:
         "test_x.Case.test_c": ("failed", ""),
         "test_x.Case.test_d": ("passed", ""),
     }
+
+
+CRASH = "Fatal Python error: Segmentation fault\n\nThread:\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "at_the_end"),
+    [
+        (f"OK (skipped=2)\n{CRASH}  Garbage-collecting\n  <no Python frame>\n", True),
+        ("OK\nException ignored in: 'pyverbs.cq.CQEX.__dealloc__'\n", True),
+        (f"OK\n{CRASH}  <no Python frame>\n", False),
+        (f"test_a (x) ... {CRASH}  Garbage-collecting\n  File y\n", False),
+        ("Exception ignored in: 'x'\nFAILED (failures=1)\n", False),
+    ],
+)
+def test_what_pyverbs_does_at_the_end_is_told_from_a_crash(output: str, at_the_end: bool) -> None:
+    assert bool(re.search(pyverbs.AT_THE_END, output, re.MULTILINE | re.DOTALL)) is at_the_end
