@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gda.errors import GdaError as GdaError
     from gda.formats import include_directory as get_include
+    from gda.nic import WORK_REQUEST as WORK_REQUEST
     from gda.nic import ConnectionInfo, Memory, Nic, QueuePair, RemoteMemory, open
     from gda.run import Kernel
     from gda.tools.diagnose import diagnose
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "WORK_REQUEST",
     "ConnectionInfo",
     "GdaError",
     "Kernel",
@@ -43,6 +45,7 @@ __all__ = [
 
 # Names are looked up when first used, so that a part of the package works where another cannot be loaded.
 _HOME = {
+    "WORK_REQUEST": "gda.nic",
     "ConnectionInfo": "gda.nic",
     "GdaError": "gda.errors",
     "Kernel": "gda.run",

@@ -726,6 +726,8 @@ cdef class PD(Object):
 
 cdef class MR(Object):
     cdef ibv_mr *pointer
+    cdef readonly object access
+    cdef uint64_t start  # the address by which the NIC names the first byte
     cdef readonly PD pd
     cdef ibv_mr *get(self) except NULL
     cdef int release(self) noexcept
@@ -755,6 +757,12 @@ cdef class CQ(Object):
     cdef readonly PD parent_domain
     cdef readonly unsigned int unacknowledged
     cdef int polling  # 0: no; 1: between ibv_start_poll and ibv_end_poll; 2: and at a completion
+    cdef public bint strict
+    cdef readonly unsigned int bound
+    cdef dict senders  # qp_num -> address of the QP whose requests complete here; it takes itself out
+    cdef bint is_lent  # others have its pointer and may poll
+    cdef void freed(self, uint32_t qp_num, int status, int opcode)
+    cdef void freed_at(self)
     cdef ibv_cq *get(self) except NULL
     cdef void leave(self)
     cdef void settle(self)
@@ -766,6 +774,20 @@ cdef class SRQ(Object):
     cdef readonly dict attr
     cdef ibv_srq *get(self) except NULL
 
+# What this module knows of a send queue: libmlx5 keeps it to itself, and errors are to say it. Requests posted and
+# completions polled past this module (by C code that was given the pointer) are not seen.
+cdef struct SendQueue:
+    uint64_t posted     # requests since reset
+    uint64_t begun      # of an ibv_wr_start that has not ended
+    uint64_t free_from  # of `posted`, those whose slots are free again
+    uint64_t *marks     # ring: the value of `posted` after each signaled request
+    uint64_t first_mark
+    uint64_t end_mark
+    uint32_t mask       # of that ring
+    uint32_t room       # cap.max_send_wr
+    bint all_signaled
+    bint known          # False: after an error completion, or driven from elsewhere, too
+
 cdef class QP(Object):
     cdef ibv_qp *pointer
     cdef ibv_qp_ex *ex  # the same queue pair, when it was made with send_ops_flags
@@ -775,6 +797,12 @@ cdef class QP(Object):
     cdef readonly SRQ srq
     cdef readonly dict cap
     cdef int building  # 0: no; 1: between ibv_wr_start and its end; 2: and a request has been begun
+    cdef SendQueue sq
+    cdef bint is_lent  # others have its pointer and may post
+    cdef void unlink(self)
+    cdef unsigned int max_sge
+    cdef unsigned int max_inline
+    cdef unsigned int may_receive  # completions that its receives may cause
     cdef ibv_qp *get(self) except NULL
     cdef ibv_qp *idle(self) except NULL
     cdef void forget(self)
@@ -791,6 +819,44 @@ cdef class SendWR:
     cdef int room
     cdef SendWR following
     cdef AH handle
+
+# One row of a batch: gda/nic/batch.py shows it as a NumPy dtype. 64 bytes, host byte order.
+cdef packed struct WorkRequest:
+    uint64_t wr_id
+    uint64_t local_addr
+    uint64_t remote_addr
+    uint64_t compare_add
+    uint64_t swap
+    uint32_t length
+    uint32_t lkey
+    uint32_t rkey
+    uint32_t imm_data
+    uint32_t opcode
+    uint32_t send_flags
+
+cdef struct Region:
+    uint64_t start
+    uint64_t length
+    uint64_t mapped  # where this process sees the first byte; 0: nowhere
+    uint32_t key
+    uint32_t access
+
+cdef class Regions:
+    cdef Region *local
+    cdef Region *remote
+    cdef readonly int local_count
+    cdef readonly int remote_count
+    cdef readonly bint remote_checked
+    cdef readonly tuple kept
+    cdef int check_open(self, QP qp) except -1
+
+cdef class SendBatch:
+    cdef WorkRequest *rows
+    cdef ibv_send_wr *requests
+    cdef ibv_sge *pieces
+    cdef readonly Regions regions
+    cdef readonly int count
+    cdef readonly QP qp
 
 cdef class RecvWR:
     cdef ibv_recv_wr wr

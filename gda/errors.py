@@ -7,6 +7,7 @@ Raised by all layers; imports nothing but the standard library, so any layer may
 from __future__ import annotations
 
 import errno as _errno
+from typing import Any
 
 __all__ = [
     "ArgumentError",
@@ -23,9 +24,11 @@ __all__ = [
     "NotConnectedError",
     "OutOfBoundsError",
     "PathMtuError",
+    "PostError",
     "QueueFullError",
     "UnavailableError",
     "VerbsError",
+    "WorkRequestError",
 ]
 
 
@@ -53,8 +56,26 @@ class VerbsError(GdaError, OSError):
         self.call = call
         self.errno = errno
 
-    def __reduce__(self) -> tuple[type, tuple[str, int, str]]:
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         return type(self), (self.call, int(self.errno or 0), self.advice)
+
+
+class PostError(VerbsError):
+    """A work request was not posted. Has `reason` and `posted`, how many of the same call were posted before it.
+
+    `reason` says what the C library's ENOMEM means, where that is known: "SQ full: 16 posted, 0 signaled; ...",
+    "TooManySge(2>1)", "InlineTooLong(61>60)"; else it is empty.
+    """
+
+    def __init__(self, call: str, errno: int, advice: str = "", reason: str = "", posted: int = 0) -> None:
+        super().__init__(call, errno, advice)
+        self.reason = reason
+        self.posted = posted
+        if reason:
+            self.message = f"{self.message}: {reason}"
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (self.call, int(self.errno or 0), self.advice, self.reason, self.posted)
 
 
 class CommandError(GdaError):
@@ -90,6 +111,17 @@ class UnavailableError(GdaError):
 
 class ArgumentError(GdaError, ValueError):
     """An argument was refused before anything happened."""
+
+
+class WorkRequestError(ArgumentError):
+    """A batch has a work request that must not be posted; nothing of it was. Has `row`, the first such."""
+
+    def __init__(self, message: str, row: int = 0, advice: str = "") -> None:
+        super().__init__(message, advice)
+        self.row = row
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, str]]:
+        return type(self), (self.message, self.row, self.advice)
 
 
 class GidError(ArgumentError):

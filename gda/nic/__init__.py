@@ -24,6 +24,7 @@ except ImportError as error:
     raise
 
 from gda.nic.addresses import Gid
+from gda.nic.batch import WORK_REQUEST
 from gda.nic.connection import ConnectionInfo
 from gda.nic.device import Capabilities, Nic, Port, open
 from gda.nic.memory import Memory
@@ -31,6 +32,6 @@ from gda.nic.queue import QueuePair, connect
 from gda.nic.remote import RemoteMemory
 
 __all__ = [
-    "Capabilities", "ConnectionInfo", "Gid", "Memory", "Nic", "Port", "QueuePair", "RemoteMemory",
+    "WORK_REQUEST", "Capabilities", "ConnectionInfo", "Gid", "Memory", "Nic", "Port", "QueuePair", "RemoteMemory",
     "connect", "open",
 ]  # fmt: skip

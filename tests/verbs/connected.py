@@ -115,18 +115,13 @@ class Pair:
 
 def make_pair(
     context: _verbs.Context, pd: _verbs.PD, kind: int, cqs: list[_verbs.CQ], *, extended: bool = False,
-    srq: _verbs.SRQ | None = None,
+    srq: _verbs.SRQ | None = None, **capacities: int,
 ) -> Pair:  # fmt: skip
-    """A connected pair of that type over the two completion queues."""
+    """A connected pair of that type over the two completion queues; capacities such as max_send_wr=10."""
     create = _verbs.ibv_create_qp_ex if extended else _verbs.ibv_create_qp
     more = {"send_ops_flags": ALL_SEND_OPS[kind]} if extended else {}
-    a, b = (
-        create(
-            pd, qp_type=kind, send_cq=cq, recv_cq=cq, srq=srq, max_send_wr=16, max_recv_wr=16, max_send_sge=3,
-            max_recv_sge=2, max_inline_data=64, **more,
-        )
-        for cq in cqs
-    )  # fmt: skip
+    asked = {"max_send_wr": 16, "max_recv_wr": 16, "max_send_sge": 3, "max_recv_sge": 2, "max_inline_data": 64}
+    a, b = (create(pd, qp_type=kind, send_cq=cq, recv_cq=cq, srq=srq, **asked | capacities, **more) for cq in cqs)
     gid = _verbs.ibv_query_gid_ex(context, 1, 1).gid
     to_rts(a, b.qp_num, gid)
     to_rts(b, a.qp_num, gid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +73,23 @@ def test_a_prepared_post_costs_no_more_than_pyverbs(tree):
     best = json.loads(run("cost_of_a_post", tree).splitlines()[0])
     print(best)
     assert best["gda"] <= 1.2 * best["pyverbs"], best
+
+
+def test_posting_side_by_side(tree):
+    """The benchmark runs and its rows keep their order; the figures of a machine at rest are in docs/figures.md."""
+    if not shutil.which("cc"):
+        pytest.skip("not run: no C compiler (apt-get install gcc)")
+    result = subprocess.run(
+        [PYTHON, str(CASES.with_name("post_bench.py")), "--rounds", "15", "--json"], capture_output=True, text=True,
+        timeout=120, env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    best = json.loads(result.stdout)
+    print(best)
+    assert len(best) == 11
+    assert best["prepared: gda, ibv_post_send"] <= 1.2 * best["prepared: pyverbs"], best
+    assert best["built: gda, post_send"] <= best["built: gda, SendWR and ibv_post_send"] <= best["built: pyverbs"], best
+    assert best["built: gda, SendWR and ibv_post_send"] <= 400, best
+    assert best["batch: gda, post_rows, rows checked each time"] <= 1.2 * best["batch: C, ibv_post_send, one by one"], (
+        best
+    )

@@ -13,7 +13,10 @@ import pytest
 
 from gda import _cuda, _verbs
 
-IMPORTED = {"ArgumentError", "ClosedError", "CudaError", "NamedTuple", "UnavailableError", "VerbsError"}
+IMPORTED = {
+    "ArgumentError", "ClosedError", "CudaError", "NamedTuple", "PostError", "UnavailableError", "VerbsError",
+    "WorkRequestError",
+}  # fmt: skip
 
 
 def stub_of(module: ModuleType) -> list[ast.stmt]:
