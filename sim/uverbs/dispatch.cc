@@ -135,6 +135,7 @@ const Write writes[] = {
     {IB_USER_VERBS_CMD_DESTROY_SRQ, "DESTROY_SRQ", srq::destroy},
     {IB_USER_VERBS_CMD_OPEN_XRCD, "OPEN_XRCD", xrcd::open},
     {IB_USER_VERBS_CMD_CLOSE_XRCD, "CLOSE_XRCD", xrcd::close},
+    {IB_USER_VERBS_CMD_OPEN_QP, "OPEN_QP", xrcd::open_qp},
     {IB_USER_VERBS_CMD_CREATE_AH, "CREATE_AH", ah::create},
     {IB_USER_VERBS_CMD_DESTROY_AH, "DESTROY_AH", ah::destroy},
 };

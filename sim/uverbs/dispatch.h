@@ -152,6 +152,7 @@ int destroy(Context&, const WriteCommand&);
 namespace xrcd {
 int open(Context&, const WriteCommand&);
 int close(Context&, const WriteCommand&);
+int open_qp(Context&, const WriteCommand&);
 }  // namespace xrcd
 namespace ah {
 int create(Context&, const WriteCommand&);

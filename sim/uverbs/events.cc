@@ -23,10 +23,11 @@ namespace {
 
 using Key = std::pair<int, uint32_t>;  // the NIC, and the number there
 Key key(uint32_t number) { return {Nic::current(), number}; }
+using Listeners = std::multimap<Key, events::Listener>;
 
 struct Tables {
     std::mutex mutex;
-    std::map<Key, events::Listener> cqs, qps, srqs;
+    Listeners cqs, qps, srqs;
     std::map<Channel*, int> asynchronous;  // those that are open, and of which NIC
     std::map<std::pair<events::Subject, Key>, std::map<uint32_t, std::vector<events::Subscription>>> subscribed;
 };
@@ -106,23 +107,24 @@ namespace events {
 
 void add_cq(uint32_t cqn, Listener listener) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    tables().cqs[key(cqn)] = std::move(listener);
+    tables().cqs.emplace(key(cqn), std::move(listener));
 }
 void add_qp(uint32_t qpn, Listener listener) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    tables().qps[key(qpn)] = std::move(listener);
+    tables().qps.emplace(key(qpn), std::move(listener));
 }
 void add_srq(uint32_t srqn, Listener listener) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    tables().srqs[key(srqn)] = std::move(listener);
+    tables().srqs.emplace(key(srqn), std::move(listener));
 }
 
 namespace {
 
-Reported remove(std::map<Key, Listener>& table, uint32_t number) {
+Reported remove(Listeners& table, uint32_t number, std::optional<uint64_t> user_handle = {}) {
     std::lock_guard<std::mutex> guard(tables().mutex);
-    auto found = table.find(key(number));
-    if (found == table.end()) return {};
+    auto [found, end] = table.equal_range(key(number));
+    while (found != end && user_handle && found->second.user_handle != *user_handle) ++found;
+    if (found == end) return {};
     Listener listener = std::move(found->second);
     table.erase(found);
     Reported reported{listener.completions_sent, listener.asynchronous_sent};
@@ -134,7 +136,7 @@ Reported remove(std::map<Key, Listener>& table, uint32_t number) {
 }  // namespace
 
 Reported remove_cq(uint32_t cqn) { return remove(tables().cqs, cqn); }
-Reported remove_qp(uint32_t qpn) { return remove(tables().qps, qpn); }
+Reported remove_qp(uint32_t qpn, std::optional<uint64_t> user_handle) { return remove(tables().qps, qpn, user_handle); }
 Reported remove_srq(uint32_t srqn) { return remove(tables().srqs, srqn); }
 
 namespace {
@@ -143,7 +145,7 @@ using namespace gda::prm;
 
 struct Kind {
     Subject subject;
-    std::map<Key, Listener>& listeners;
+    Listeners& listeners;
     uint32_t event;  // as the firmware calls it
 };
 
@@ -268,13 +270,15 @@ void asynchronous(int nic, uint32_t number, int event) {
     std::lock_guard<std::mutex> guard(tables().mutex);
     const Kind kind = kind_of(static_cast<AsyncEvent>(event));
     tell_subscribers(kind.subject, {nic, number}, kind.event);
-    auto found = kind.listeners.find({nic, number});
-    if (found == kind.listeners.end() || !found->second.asynchronous) return;
-    ib_uverbs_async_event_desc record{};
-    record.element = found->second.user_handle;
-    record.event_type = static_cast<uint32_t>(event);  // AsyncEvent has the numbers of enum ib_event_type
-    found->second.asynchronous->send(&record, sizeof record);
-    ++found->second.asynchronous_sent;
+    auto [listener, end] = kind.listeners.equal_range({nic, number});
+    for (; listener != end; ++listener) {
+        if (!listener->second.asynchronous) continue;
+        ib_uverbs_async_event_desc record{};
+        record.element = listener->second.user_handle;
+        record.event_type = static_cast<uint32_t>(event);  // AsyncEvent has the numbers of enum ib_event_type
+        listener->second.asynchronous->send(&record, sizeof record);
+        ++listener->second.asynchronous_sent;
+    }
 }
 
 void lock() { tables().mutex.lock(); }

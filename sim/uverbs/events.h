@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace sim::uverbs {
@@ -44,7 +45,7 @@ class Channel {
 namespace events {
 
 // A CQ's, QP's or SRQ's place in the table while it exists. user_handle comes back in the records. Numbers are those of
-// the NIC that this thread works for (Nic::Use).
+// the NIC that this thread works for (Nic::Use). A queue pair that several contexts have opened has one for each.
 struct Listener {
     uint64_t user_handle = 0;
     std::shared_ptr<Channel> completion;    // null: the CQ has no completion channel
@@ -59,7 +60,7 @@ void add_cq(uint32_t cqn, Listener listener);
 void add_qp(uint32_t qpn, Listener listener);
 void add_srq(uint32_t srqn, Listener listener);
 Reported remove_cq(uint32_t cqn);
-Reported remove_qp(uint32_t qpn);
+Reported remove_qp(uint32_t qpn, std::optional<uint64_t> user_handle = {});  // not given: it has one listener
 Reported remove_srq(uint32_t srqn);
 
 // DEVX: a program subscribes to events of a firmware object of its own. `event` is an event_type of formats/event.h.

@@ -43,14 +43,18 @@ class Pd : public Object {
     uint32_t pdn = 0;
 };
 
-// A domain of XRC, which several contexts may have opened: xrcd.cc.
+// A domain of XRC, which several contexts may have opened, and so its receiving queue pairs: xrcd.cc.
 class XrcDomain;
+struct XrcTarget;
 class Xrcd : public Object {
    public:
     static constexpr Type kind = Type::xrcd;
     explicit Xrcd(std::shared_ptr<XrcDomain> domain) : Object(kind), domain_(std::move(domain)) {}
     int destroy() override;
     uint32_t number() const;
+    // Its queue pairs by their numbers: enters one; null when it has none of that number.
+    void add(const std::shared_ptr<XrcTarget>& target);
+    std::shared_ptr<XrcTarget> find(uint32_t qpn) const;
 
    private:
     std::shared_ptr<XrcDomain> domain_;

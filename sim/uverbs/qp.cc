@@ -16,6 +16,11 @@
 namespace sim::uverbs {
 
 int Qp::destroy() {
+    if (target) {
+        asynchronous_reported = events::remove_qp(qpn, listener.user_handle).asynchronous;
+        target.reset();
+        return 0;
+    }
     if (service == Service::dc_target) return destroy_dct(*this);
     SIM_COMMAND_OF(command, destroy_qp, gda::prm::MLX5_CMD_OP_DESTROY_QP);
     GDA_SET(destroy_qp_in, command.in, qpn, qpn);
@@ -25,6 +30,26 @@ int Qp::destroy() {
     rings.release();
     record.release();
     return 0;
+}
+
+Qp& Qp::real() { return target ? target->qp : *this; }
+std::unique_lock<std::mutex> Qp::hold() {
+    return target ? std::unique_lock<std::mutex>(target->lock) : std::unique_lock<std::mutex>();
+}
+
+XrcTarget::~XrcTarget() {
+    const Nic::Use use(nic);
+    if (qp.qpn) qp.destroy();
+}
+
+uint32_t share(Context& context, Xrcd* xrcd, std::shared_ptr<XrcTarget> target, events::Listener listener) {
+    auto qp = std::make_unique<Qp>();
+    qp->service = Service::xrc_target;
+    qp->qpn = target->qp.qpn;
+    qp->target = std::move(target);
+    qp->listener.user_handle = listener.user_handle;
+    events::add_qp(qp->qpn, std::move(listener));
+    return context.objects.add(std::move(qp), {xrcd});
 }
 
 namespace qp {
@@ -137,7 +162,7 @@ int create_target(Context& context, Request& request, const DctParts& parts, con
 int create_xrc_target(Context& context, Request& request, events::Listener listener) {
     auto* xrcd = context.objects.find<Xrcd>(request.handle(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE));
     if (!xrcd) return EINVAL;
-    auto qp = std::make_unique<Qp>();
+    auto target = std::make_shared<XrcTarget>(Nic::current());
     SIM_COMMAND_OF(firmware, create_qp, gda::prm::MLX5_CMD_OP_CREATE_QP);
     uint8_t* in = firmware.in;
     GDA_SET(create_qp_in, in, qpc.st, gda::prm::MLX5_QPC_ST_XRC);
@@ -147,13 +172,13 @@ int create_xrc_target(Context& context, Request& request, events::Listener liste
     GDA_SET(create_qp_in, in, qpc.no_sq, 1);
     GDA_SET(create_qp_in, in, qpc.uar_page, 0xffffff);  // none
     if (int error = execute(firmware)) return error;
-    qp->qpn = static_cast<uint32_t>(GDA_GET(create_qp_out, firmware.out, qpn));
-    qp->service = Service::xrc_target;
-    events::add_qp(qp->qpn, std::move(listener));
+    target->qp.qpn = static_cast<uint32_t>(GDA_GET(create_qp_out, firmware.out, qpn));
+    target->qp.service = Service::xrc_target;
+    xrcd->add(target);
     driver_part(request).answer_driver(mlx5_ib_create_qp_resp{});
-    request.answer(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qp->qpn);
+    request.answer(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, target->qp.qpn);
     request.answer(UVERBS_ATTR_CREATE_QP_RESP_CAP, ib_uverbs_qp_cap{});
-    request.set_handle(UVERBS_ATTR_CREATE_QP_HANDLE, context.objects.add(std::move(qp), {xrcd}));
+    request.set_handle(UVERBS_ATTR_CREATE_QP_HANDLE, share(context, xrcd, std::move(target), std::move(listener)));
     return 0;
 }
 
@@ -271,6 +296,8 @@ int query(Context& context, const WriteCommand& command) {
         command.answer(r);
         return 0;
     }
+    const auto hold = qp->hold();
+    qp = &qp->real();
     SIM_COMMAND_OF(firmware, query_qp, gda::prm::MLX5_CMD_OP_QUERY_QP);
     GDA_SET(query_qp_in, firmware.in, qpn, qp->qpn);
     if (int error = execute(firmware)) return error;
@@ -312,6 +339,8 @@ int modify(Context& context, const WriteCommand& command) {
     if (!command.read(&request)) return ENOSPC;
     auto* qp = context.objects.find<Qp>(request.qp_handle);
     if (!qp) return EINVAL;
+    const auto hold = qp->hold();
+    qp = &qp->real();
     const bool target = qp->service == Service::dc_target;
     if (int error = target ? modify_dct(*qp, request) : modify_qp(*qp, request)) return error;
     if (command.core_out.bytes) {

@@ -8,11 +8,15 @@
 #include <rdma/mlx5-abi.h>
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 
 #include "sim/uverbs/events.h"
 #include "sim/uverbs/objects.h"
 
 namespace sim::uverbs {
+
+class Context;
 
 // enum ib_qp_state and enum ib_qp_attr_mask: IBTA's and libibverbs' numbers, not in the ABI headers.
 enum class QpState : uint8_t { reset = 0, init = 1, rtr = 2, rts = 3, sqd = 4, sqe = 5, err = 6 };
@@ -34,6 +38,12 @@ class Qp : public Object {
     Qp() : Object(kind) {}
     int destroy() override;
     Object** more_bases() override { return queues; }  // behind the PD
+    // Its state and the commands about it: of a receiving end of XRC all that opened it share one. To be used under
+    // hold(), which locks that one and nothing else.
+    Qp& real();
+    std::unique_lock<std::mutex> hold();
+
+    std::shared_ptr<XrcTarget> target;  // of the receiving end of XRC
 
     Object* queues[MORE_BASES] = {};  // of completions and receives
     Umem rings, record;
@@ -49,6 +59,17 @@ class Qp : public Object {
     uint8_t create_dct[GDA_BYTES_OF(create_dct_in)] = {};
     events::Listener listener;
 };
+
+// The receiving end of XRC itself. It ends with the last queue pair that stands for it.
+struct XrcTarget {
+    explicit XrcTarget(int nic) : nic(nic) {}
+    ~XrcTarget();
+    const int nic;
+    std::mutex lock;
+    Qp qp;  // in no context
+};
+// Gives a context a queue pair that stands for it: its handle.
+uint32_t share(Context& context, Xrcd* xrcd, std::shared_ptr<XrcTarget> target, events::Listener listener);
 
 // dct.cc: the same for a target of dynamically connected queue pairs.
 struct DctParts {

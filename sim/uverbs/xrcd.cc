@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Domains of XRC: OPEN_XRCD, CLOSE_XRCD. A domain that was opened by a file is shared by all contexts of this process
-// that open it by the same file; it ends with the last of them. Between processes there is nothing to share: each has
-// a NIC of its own.
-// Source: Linux, drivers/infiniband/core/uverbs_cmd.c (ib_uverbs_open_xrcd).
+// Domains of XRC: OPEN_XRCD, CLOSE_XRCD, and their receiving queue pairs by number: OPEN_QP. A domain that was opened
+// by a file is shared by all contexts of this process that open it by the same file; it ends with the last of them, and
+// so does a queue pair. Between processes there is nothing to share: each has a NIC of its own. Source: Linux,
+// drivers/infiniband/core/uverbs_cmd.c (ib_uverbs_open_xrcd, ib_uverbs_open_qp), verbs.c (ib_open_qp).
 #include <errno.h>
 #include <fcntl.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
 #include <sys/stat.h>
 
@@ -16,6 +17,7 @@
 #include "sim/uverbs/dispatch.h"
 #include "sim/uverbs/nic.h"
 #include "sim/uverbs/objects.h"
+#include "sim/uverbs/qp.h"
 
 namespace sim::uverbs {
 
@@ -29,10 +31,21 @@ class XrcDomain {
     XrcDomain(const XrcDomain&) = delete;
     XrcDomain& operator=(const XrcDomain&) = delete;
     uint32_t number() const { return number_; }
+    void add(const std::shared_ptr<XrcTarget>& target) {
+        std::lock_guard<std::mutex> hold(lock_);
+        targets_[target->qp.qpn] = target;
+    }
+    std::shared_ptr<XrcTarget> find(uint32_t qpn) {
+        std::lock_guard<std::mutex> hold(lock_);
+        auto found = targets_.find(qpn);
+        return found == targets_.end() ? nullptr : found->second.lock();
+    }
 
    private:
     const int nic_;
     const uint32_t number_;
+    std::mutex lock_;
+    std::map<uint32_t, std::weak_ptr<XrcTarget>> targets_;  // numbers are given again: some have ended
 };
 
 int Xrcd::destroy() {
@@ -40,6 +53,8 @@ int Xrcd::destroy() {
     return 0;
 }
 uint32_t Xrcd::number() const { return domain_->number(); }
+void Xrcd::add(const std::shared_ptr<XrcTarget>& target) { domain_->add(target); }
+std::shared_ptr<XrcTarget> Xrcd::find(uint32_t qpn) const { return domain_->find(qpn); }
 
 namespace xrcd {
 namespace {
@@ -90,6 +105,20 @@ int close(Context& context, const WriteCommand& command) {
     if (!command.read(&request)) return ENOSPC;
     auto* xrcd = context.objects.find<Xrcd>(request.xrcd_handle);
     return xrcd ? context.objects.destroy(xrcd) : EINVAL;
+}
+
+int open_qp(Context& context, const WriteCommand& command) {
+    ib_uverbs_open_qp request;
+    if (!command.read(&request)) return ENOSPC;
+    auto* xrcd = context.objects.find<Xrcd>(request.pd_handle);
+    if (!xrcd || request.qp_type != IB_UVERBS_QPT_XRC_TGT) return EINVAL;
+    auto target = xrcd->find(request.qpn);
+    if (!target) return EINVAL;
+    ib_uverbs_create_qp_resp response{};
+    response.qpn = request.qpn;
+    response.qp_handle = share(context, xrcd, std::move(target), {request.user_handle, nullptr, context.asynchronous});
+    command.answer(response);
+    return 0;
 }
 
 }  // namespace xrcd

@@ -170,6 +170,7 @@ const uint32_t WRITES[] = {
     IB_USER_VERBS_CMD_OPEN_XRCD,
     IB_USER_VERBS_CMD_CLOSE_XRCD,
     IB_USER_VERBS_CMD_CREATE_XSRQ,
+    IB_USER_VERBS_CMD_OPEN_QP,
 };
 
 // Where the buffers of attributes lie, each ending at a page of its own that nobody may touch.

@@ -270,7 +270,7 @@ def test_device_memory(run: Run, compiled: Callable[[str], Path]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("check", ["initiator_of_the_gpu", "domains"])
+@pytest.mark.parametrize("check", ["initiator_of_the_gpu", "domains", "shared_target", "events_of_a_shared_target"])
 def test_dynamic_connections_and_domains(run: Run, compiled: Callable[[str], Path], check: str) -> None:
     done = run(compiled("uverbs_dc.c"), check)
     assert done.returncode == 0, done.stderr

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dynamically connected queue pairs and XRC domains by verbs: the calls of an initiator that puts from the GPU, in the
 // order in which NVSHMEM's IBGDA transport makes them around its targets, then data between an initiator and a target
-// made by mlx5dv_create_qp; and how domains are opened by file. Run by test_uverbs.py under the preload library. Exit
-// status 0: as expected.
+// made by mlx5dv_create_qp; how domains are opened by file, and a queue pair of one by its number. Run by
+// test_uverbs.py under the preload library. Exit status 0: as expected.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/mlx5dv.h>
+#include <poll.h>
 #include <sys/mman.h>
 
 #include "verbs_rig.h"
@@ -199,8 +200,133 @@ static void domains(void) {
     close_rig(&r);
 }
 
+static struct ibv_qp* open_by_number(struct rig* r, struct ibv_xrcd* xrcd, uint32_t number, enum ibv_qp_type type) {
+    struct ibv_qp_open_attr attr = {.qp_num = number, .xrcd = xrcd, .qp_type = type};
+    attr.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE | IBV_QP_OPEN_ATTR_CONTEXT;
+    attr.qp_context = r;
+    errno = 0;
+    return ibv_open_qp(r->context, &attr);
+}
+
+static enum ibv_qp_state state_of(struct ibv_qp* qp) {
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr ignored;
+    MUST(!ibv_query_qp(qp, &attr, IBV_QP_STATE, &ignored));
+    return attr.qp_state;
+}
+
+static void expect_event(struct rig* r, struct ibv_qp* qp, enum ibv_event_type type) {
+    struct ibv_async_event event;
+    struct pollfd there = {.fd = r->context->async_fd, .events = POLLIN};
+    MUST(poll(&there, 1, 10000) == 1 && !ibv_get_async_event(r->context, &event));
+    MUST(event.element.qp == qp && event.event_type == type);
+    ibv_ack_async_event(&event);
+}
+
+// The receiving end of XRC is shared by the contexts that share its domain: it has one state, and lives until the last
+// of them destroys it or ends; an event goes to each. Who opened one ends with its context: libmlx5's ibv_destroy_qp
+// frees the doorbell record of a queue pair that never had one.
+static void shared_target(void) {
+    struct rig maker, user, last;
+    open_rig(&maker, 16);
+    open_rig(&user, 16);
+    open_rig(&last, 16);
+    const int fd = memfd_create("domain", 0);
+    struct ibv_xrcd* first = open_domain(&maker, fd, O_CREAT);
+    struct ibv_xrcd* second = open_domain(&user, fd, 0);
+    struct ibv_xrcd* other = open_domain(&user, -1, O_CREAT);
+    struct ibv_xrcd* third = open_domain(&last, fd, 0);
+    MUST(first && second && other && third);
+    struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = first};
+    struct ibv_qp* made = ibv_create_qp_ex(maker.context, &init);
+    MUST(made);
+    struct ibv_qp* opened = open_by_number(&user, second, made->qp_num, IBV_QPT_XRC_RECV);
+    MUST(opened && opened->qp_num == made->qp_num && opened->qp_context == &user);
+    MUST(!open_by_number(&user, other, made->qp_num, IBV_QPT_XRC_RECV) && errno == EINVAL);
+    MUST(!open_by_number(&user, second, made->qp_num + 1, IBV_QPT_XRC_RECV) && errno == EINVAL);
+    MUST(!open_by_number(&user, second, made->qp_num, IBV_QPT_RC) && errno == EINVAL);
+
+    // The one who opened it makes it ready; the one who made it sees it, and leaves.
+    struct ibv_qp_init_attr_ex sends = {.qp_type = IBV_QPT_XRC_SEND, .send_cq = user.cq, .pd = user.pd};
+    sends.comp_mask = IBV_QP_INIT_ATTR_PD;
+    sends.cap.max_send_wr = 4, sends.cap.max_send_sge = 1;
+    struct ibv_qp* sender = ibv_create_qp_ex(user.context, &sends);
+    MUST(sender);
+    const union ibv_gid gid = attributes_of(&user, IBV_QPS_RTR).ah_attr.grh.dgid;
+    connect_to(sender, opened->qp_num, &gid);
+    MUST(state_of(made) == IBV_QPS_RESET);
+    connect_to(opened, sender->qp_num, &gid);
+    MUST(state_of(made) == IBV_QPS_RTS && state_of(opened) == IBV_QPS_RTS);
+    struct ibv_qp_attr back = {.qp_state = IBV_QPS_RTR};
+    MUST(ibv_modify_qp(made, &back, IBV_QP_STATE) == EINVAL);  // it is there already
+
+    struct ibv_srq_init_attr_ex shared = {.attr = {.max_wr = 8, .max_sge = 1}, .srq_type = IBV_SRQT_XRC};
+    shared.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    shared.pd = user.pd, shared.cq = user.cq, shared.xrcd = second;
+    struct ibv_srq* srq = ibv_create_srq_ex(user.context, &shared);
+    static uint64_t words[2];
+    struct ibv_mr* mr = ibv_reg_mr(user.pd, words, sizeof words, IBV_ACCESS_LOCAL_WRITE);
+    uint32_t number;
+    MUST(srq && mr && !ibv_get_srq_num(srq, &number));
+    MUST(ibv_close_xrcd(first) == EBUSY);
+    MUST(!ibv_destroy_qp(made) && !ibv_close_xrcd(first));
+    close_rig(&maker);
+    struct ibv_sge to = {(uintptr_t)&words[1], 8, mr->lkey}, from = {(uintptr_t)&words[0], 8, mr->lkey};
+    struct ibv_recv_wr receive = {.sg_list = &to, .num_sge = 1}, *bad_receive;
+    struct ibv_send_wr send = {.sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+    send.send_flags = IBV_SEND_SIGNALED, send.qp_type.xrc.remote_srqn = number;
+    words[0] = 0x1234;
+    MUST(!ibv_post_srq_recv(srq, &receive, &bad_receive) && !ibv_post_send(sender, &send, &bad));
+    wait_for(user.cq, IBV_WC_RECV, 0);
+    wait_for(user.cq, IBV_WC_SEND, 0);
+    MUST(words[1] == 0x1234);
+    MUST(!ibv_destroy_srq(srq) && !ibv_destroy_qp(sender) && !ibv_dereg_mr(mr));
+    const uint32_t was = opened->qp_num;
+    MUST(!ibv_close_device(user.context));
+    MUST(!open_by_number(&last, third, was, IBV_QPT_XRC_RECV) && errno == EINVAL);  // that ended it
+    MUST(!ibv_close_xrcd(third));
+    close_rig(&last);
+}
+
+// What goes wrong with it is told to everybody.
+static void events_of_a_shared_target(void) {
+    struct rig r[2];
+    struct ibv_xrcd* xrcd[2];
+    struct ibv_qp* target[2];
+    const int fd = memfd_create("domain", 0);
+    for (int i = 0; i < 2; ++i) {
+        open_rig(&r[i], 16);
+        MUST(xrcd[i] = open_domain(&r[i], fd, O_CREAT));
+    }
+    struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD};
+    init.xrcd = xrcd[0];
+    MUST(target[0] = ibv_create_qp_ex(r[0].context, &init));
+    MUST(target[1] = open_by_number(&r[1], xrcd[1], target[0]->qp_num, IBV_QPT_XRC_RECV));
+    struct ibv_qp_init_attr_ex sends = {.qp_type = IBV_QPT_XRC_SEND, .send_cq = r[0].cq, .pd = r[0].pd};
+    sends.comp_mask = IBV_QP_INIT_ATTR_PD;
+    sends.cap.max_send_wr = 4, sends.cap.max_send_sge = 1;
+    struct ibv_qp* sender = ibv_create_qp_ex(r[0].context, &sends);
+    MUST(sender);
+    const union ibv_gid gid = attributes_of(&r[0], IBV_QPS_RTR).ah_attr.grh.dgid;
+    connect_to(sender, target[0]->qp_num, &gid);
+    connect_to(target[0], sender->qp_num, &gid);
+    struct ibv_send_wr send = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    send.qp_type.xrc.remote_srqn = 0x123456;  // there is none
+    MUST(!ibv_post_send(sender, &send, &bad));
+    struct ibv_wc wc;
+    for (const double end = now_us() + 10e6; !ibv_poll_cq(r[0].cq, 1, &wc);) MUST(now_us() < end);
+    MUST(wc.status == IBV_WC_REM_INV_REQ_ERR);
+    for (int i = 0; i < 2; ++i) expect_event(&r[i], target[i], IBV_EVENT_QP_REQ_ERR);
+    MUST(!ibv_close_device(r[1].context));
+    MUST(!ibv_destroy_qp(sender) && !ibv_destroy_qp(target[0]) && !ibv_close_xrcd(xrcd[0]));
+    close_rig(&r[0]);
+}
+
 int main(int argc, char** argv) {
     MUST(argc == 2);
-    !strcmp(argv[1], "domains") ? domains() : initiator_of_the_gpu();
+    if (!strcmp(argv[1], "domains")) domains();
+    if (!strcmp(argv[1], "shared_target")) shared_target();
+    if (!strcmp(argv[1], "events_of_a_shared_target")) events_of_a_shared_target();
+    if (!strcmp(argv[1], "initiator_of_the_gpu")) initiator_of_the_gpu();
     return 0;
 }
