@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gda.errors import GdaError as GdaError
     from gda.formats import include_directory as get_include
     from gda.nic import WORK_REQUEST as WORK_REQUEST
-    from gda.nic import ConnectionInfo, Memory, Nic, QueuePair, RemoteMemory, open
+    from gda.nic import ConnectionInfo, HostQueuePair, Memory, Nic, QueuePair, RemoteMemory, open
     from gda.run import Kernel
     from gda.tools.diagnose import diagnose
     from gda.tools.inspect import inspect
@@ -32,6 +32,7 @@ __all__ = [
     "WORK_REQUEST",
     "ConnectionInfo",
     "GdaError",
+    "HostQueuePair",
     "Kernel",
     "Memory",
     "Nic",
@@ -48,6 +49,7 @@ _HOME = {
     "WORK_REQUEST": "gda.nic",
     "ConnectionInfo": "gda.nic",
     "GdaError": "gda.errors",
+    "HostQueuePair": "gda.nic",
     "Kernel": "gda.run",
     "Memory": "gda.nic",
     "Nic": "gda.nic",

@@ -727,6 +727,7 @@ cdef class PD(Object):
 cdef class MR(Object):
     cdef ibv_mr *pointer
     cdef readonly object access
+    cdef public bint is_mapped
     cdef uint64_t start  # the address by which the NIC names the first byte
     cdef readonly PD pd
     cdef ibv_mr *get(self) except NULL

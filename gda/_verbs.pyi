@@ -378,6 +378,7 @@ class PD(Object):
     def handle(self) -> int: ...
 
 class MR(Object):
+    is_mapped: bool
     @property
     def access(self) -> int | None: ...
     @property

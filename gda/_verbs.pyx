@@ -16,7 +16,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EBUSY, EINTR, EINVAL, ENODEV, ENOENT, ENOMEM, EOPNOTSUPP, errno
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport memcpy, memset
 from posix.unistd cimport getpid
 
@@ -1184,6 +1184,7 @@ cdef MR new_mr(PD pd, ibv_mr *pointer, int error, call, Origin origin=MADE):
     mr.pointer = pointer
     mr.pd = pd
     mr.origin = origin
+    mr.is_mapped = True
     pd.children += 1
     return mr
 
@@ -1296,7 +1297,8 @@ def ibv_advise_mr(PD pd not None, int advice, uint32_t flags, sg_list):
 cdef class MR(Object):
     """struct ibv_mr: memory that the NIC may reach, named by lkey here and by rkey from the other side.
 
-    `access` is what it was registered with (IBV_ACCESS_*), None where this process did not register it.
+    `access` is what it was registered with (IBV_ACCESS_*), None where this process did not register it. `is_mapped` is
+    for its owner to clear when the CPU cannot read the memory: then it is refused as INLINE data of a batch.
     """
 
     cdef ibv_mr *get(self) except NULL:
@@ -3199,7 +3201,7 @@ cdef Region region_of(thing, bint remote) except *:
                                 "give its address, length and key as numbers")
         region.start = mr.start if mr.access is not None else <uintptr_t>mr.pointer.addr
         region.length = mr.pointer.length
-        region.mapped = <uintptr_t>mr.pointer.addr
+        region.mapped = <uintptr_t>mr.pointer.addr if mr.is_mapped else 0
         region.key = mr.pointer.rkey if remote else mr.pointer.lkey
         region.access = mr.access if mr.access is not None else ANY_ACCESS
         return region
@@ -3220,7 +3222,14 @@ cdef Region *region_table(things, bint remote) except NULL:
     except BaseException:
         free(table)
         raise
+    qsort(table, len(things), sizeof(Region), by_key)
     return table
+
+
+cdef int by_key(const void *a, const void *b) noexcept nogil:
+    cdef uint32_t one = (<const Region *>a).key
+    cdef uint32_t other = (<const Region *>b).key
+    return (one > other) - (one < other)
 
 
 cdef class Regions:
@@ -3260,12 +3269,18 @@ cdef class Regions:
 
 
 cdef inline const Region *region_with(const Region *table, int count, uint32_t key, const Region *last) noexcept nogil:
-    cdef int i
+    cdef int first = 0
+    cdef int middle
     if last != NULL and last.key == key:
         return last
-    for i in range(count):
-        if table[i].key == key:
-            return &table[i]
+    while first < count:  # the table is sorted
+        middle = first + (count - first) // 2
+        if table[middle].key == key:
+            return &table[middle]
+        if table[middle].key < key:
+            first = middle + 1
+        else:
+            count = middle
     return NULL
 
 

@@ -27,11 +27,12 @@ from gda.nic.addresses import Gid
 from gda.nic.batch import WORK_REQUEST
 from gda.nic.connection import ConnectionInfo
 from gda.nic.device import Capabilities, Nic, Port, open
+from gda.nic.host_queue import Batch, HostQueuePair
 from gda.nic.memory import Memory
 from gda.nic.queue import QueuePair, connect
 from gda.nic.remote import RemoteMemory
 
 __all__ = [
-    "WORK_REQUEST", "Capabilities", "ConnectionInfo", "Gid", "Memory", "Nic", "Port", "QueuePair", "RemoteMemory",
-    "connect", "open",
+    "WORK_REQUEST", "Batch", "Capabilities", "ConnectionInfo", "Gid", "HostQueuePair", "Memory", "Nic", "Port",
+    "QueuePair", "RemoteMemory", "connect", "open",
 ]  # fmt: skip

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What two queue pairs must tell each other, and the fields of the three commands that connect them.
 
-Used by queue.py; programs send `ConnectionInfo.to_bytes()` by whatever they have (a pipe, a socket, MPI).
+Used by queue.py and host_queue.py; programs send `ConnectionInfo.to_bytes()` by whatever they have (a pipe, a socket,
+MPI).
 Source: ConnectX Programmer's Reference Manual, "QP Context" and "Address Path"; InfiniBand Architecture
 Specification, volume 1, "Queue Pair States".
 """
@@ -15,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gda import formats
-from gda.errors import ArgumentError
+from gda.errors import ArgumentError, PathMtuError
 
-__all__ = ["ConnectionInfo", "Path", "init_fields", "rtr_fields", "rts_fields"]
+__all__ = ["ConnectionInfo", "Path", "checked_mtu", "init_fields", "rtr_fields", "rts_fields"]
 
 _MAGIC = b"gda1"
 _LAYOUT = struct.Struct(">4sII16sBBH6s")  # magic, qpn, psn, gid, mtu, link layer, lid, mac; then a checksum
@@ -152,3 +153,20 @@ def rts_fields(path: Path, psn: int, log_sra_max: int, ack_timeout: int, retry_c
         "log_sra_max": log_sra_max,
         "primary_address_path": {"vhca_port_num": path.port, "ack_timeout": ack_timeout},
     }
+
+
+def checked_mtu(asked: int | None, own: int, remote: int) -> int:
+    """The path MTU as commands carry it, of `asked` bytes or the smaller of both ports'."""
+    smaller = min(own, remote)
+    if asked is None:
+        return smaller
+    sizes = {128 << code: code for code in range(1, 6)}
+    if asked not in sizes:
+        raise ArgumentError(f"path_mtu={asked!r} is not one of {', '.join(map(str, sizes))} (bytes)", "leave it out")
+    if sizes[asked] > smaller:
+        whose = "this port's link" if own == smaller else "the other side's link"
+        raise PathMtuError(
+            f"path_mtu={asked} is more than {whose} carries: its active MTU is {128 << smaller}", asked, 128 << smaller,
+            f"leave path_mtu out for {128 << smaller}, or raise the network device's MTU on every hop",
+        )  # fmt: skip
+    return sizes[asked]

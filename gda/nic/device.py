@@ -17,8 +17,10 @@ from gda import _verbs, attach, config, formats
 from gda.errors import ArgumentError, CommandError, UnavailableError, VerbsError
 from gda.nic import command, counters
 from gda.nic.addresses import Gid, choose, wanted_index
+from gda.nic.batch import KnownMemory
 from gda.nic.doorbell import DoorbellPages
 from gda.nic.gpu import Gpu, use_gpu
+from gda.nic.host_queue import HostQueuePair
 from gda.nic.lifetime import Owner, Resources
 from gda.nic.memory import Memory
 from gda.nic.queue import QueuePair, connect
@@ -159,6 +161,7 @@ class Nic(Owner):
         self._own(resources)
         self.name = name
         self.is_software = attach.loaded() is not None
+        self.known_memory = KnownMemory()
         self.gpu: Gpu | None
         self.gpu, self.no_gpu_reason = use_gpu(gpu)
         try:
@@ -237,6 +240,10 @@ class Nic(Owner):
     def queue_pair(self, **options: Any) -> QueuePair:
         """A reliable queue pair in reset, to be connected. Options: see QueuePair."""
         return QueuePair(self, **options)
+
+    def host_queue_pair(self, **options: Any) -> HostQueuePair:
+        """A reliable queue pair in reset that the CPU posts to. Options: see HostQueuePair."""
+        return HostQueuePair(self, **options)
 
     def loopback_pair(self, **options: Any) -> tuple[QueuePair, QueuePair]:
         """Two queue pairs with the same options, connected to each other."""

@@ -47,6 +47,7 @@ class Memory(Owner):
 
     `address` and `bytes` say where it lies, `lkey` and `rkey` are its keys (host byte order), `is_gpu` where, `access`
     the names of its rights. Fits as a kernel argument `gda_mr`. For allocated host memory `array` shows the bytes.
+    `raw` is the MR of gda._verbs.
     """
 
     def __init__(self, nic: Nic, found: _Found, access: Iterable[str] | None, resources: Resources) -> None:
@@ -58,9 +59,13 @@ class Memory(Owner):
             self.access = _rights(access, found)
             self._owners = [found.owner]  # keep the memory alive while it is registered
             resources.callback(self._owners.clear)
-            self._mr = _register(nic, found, sum(ACCESS[name] for name in self.access))
-            resources.callback(self._mr.close)
-            self.lkey, self.rkey = self._mr.lkey, self._mr.rkey
+            self.raw = region = _register(nic, found, sum(ACCESS[name] for name in self.access))
+            region.is_mapped = not found.is_gpu
+            resources.callback(region.close)
+            known = nic.known_memory
+            known.add(region)
+            resources.callback(lambda: known.remove(region))
+            self.lkey, self.rkey = region.lkey, region.rkey
         except BaseException:
             resources.close()
             raise

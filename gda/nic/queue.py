@@ -20,13 +20,21 @@ from gda.errors import (
     GdaError,
     GidError,
     NotConnectedError,
-    PathMtuError,
     UnavailableError,
     VerbsError,
 )  # fmt: skip
 from gda.nic import command
 from gda.nic.addresses import find_again, routed, wanted_index
-from gda.nic.connection import ACK_TIMEOUT, RETRY_COUNT, ConnectionInfo, Path, init_fields, rtr_fields, rts_fields
+from gda.nic.connection import (
+    ACK_TIMEOUT,
+    RETRY_COUNT,
+    ConnectionInfo,
+    Path,
+    checked_mtu,
+    init_fields,
+    rtr_fields,
+    rts_fields,
+)  # fmt: skip
 from gda.nic.doorbell import DoorbellPage
 from gda.nic.handle import Addresses, Handle
 from gda.nic.lifetime import Resources
@@ -36,6 +44,7 @@ from gda.nic.visible import Visible
 
 if TYPE_CHECKING:
     from gda.nic.device import Nic
+    from gda.nic.host_queue import HostQueuePair
 
 __all__ = ["QueuePair", "connect"]
 
@@ -176,7 +185,7 @@ class QueuePair(Visible):
         for name, value, limit in (("ack_timeout", ack_timeout, 31), ("retry_count", retry_count, 7)):
             if not 0 <= value <= limit:
                 raise ArgumentError(f"{name}={value} is outside 0..{limit}")
-        mtu = _checked_mtu(path_mtu, self.nic.active_mtu, remote.mtu)
+        mtu = checked_mtu(path_mtu, self.nic.active_mtu, remote.mtu)
         if self.gid is not None:
             self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.name)
         path = self._path(remote, mtu)
@@ -421,7 +430,7 @@ def _addresses(rings: Rings, page: DoorbellPage, has_record: bool, has_receives:
     )
 
 
-def connect(first: QueuePair, second: QueuePair, **options: Any) -> None:
+def connect(first: QueuePair | HostQueuePair, second: QueuePair | HostQueuePair, **options: Any) -> None:
     """Connect two queue pairs of this process to each other, of one NIC or of two. Options: see QueuePair.connect.
 
     The path MTU is the smaller of both ports'. When one side refuses, the other is in reset, too.
@@ -433,23 +442,6 @@ def connect(first: QueuePair, second: QueuePair, **options: Any) -> None:
     except BaseException:
         first.reset()
         raise
-
-
-def _checked_mtu(asked: int | None, own: int, remote: int) -> int:
-    """The path MTU as commands carry it."""
-    smaller = min(own, remote)
-    if asked is None:
-        return smaller
-    sizes = {128 << code: code for code in range(1, 6)}
-    if asked not in sizes:
-        raise ArgumentError(f"path_mtu={asked!r} is not one of {', '.join(map(str, sizes))} (bytes)", "leave it out")
-    if sizes[asked] > smaller:
-        whose = "this port's link" if own == smaller else "the other side's link"
-        raise PathMtuError(
-            f"path_mtu={asked} is more than {whose} carries: its active MTU is {128 << smaller}", asked, 128 << smaller,
-            f"leave path_mtu out for {128 << smaller}, or raise the network device's MTU on every hop",
-        )  # fmt: skip
-    return sizes[asked]
 
 
 def _checked_depth(name: str, depth: int, least: int, nic: Nic) -> int:

@@ -32,6 +32,7 @@ software = attach.software_nic()
 
 from connected import Pair, make_pair  # noqa: E402
 
+import gda.nic  # noqa: E402
 from gda.nic import interop  # noqa: E402
 from gda.nic.batch import WORK_REQUEST, as_bytes  # noqa: E402
 
@@ -99,6 +100,37 @@ def our_ways(pair: Pair) -> dict[str, Callable[[], float]]:
             lambda: _verbs.post_rows(qp, as_bytes(rows), memory), BATCH
         ),
         "batch: gda, post_batch, checked once": lambda: timed(lambda: _verbs.post_batch(built), BATCH),
+    }
+
+
+def user_ways() -> dict[str, Callable[[], float]]:
+    """The same through gda.HostQueuePair, whose checks are always on."""
+    nic = gda.nic.open()
+    a, b = nic.host_queue_pair(depth=2 * BATCH), nic.host_queue_pair()
+    gda.nic.connect(a, b)
+    source, target = nic.allocate(65536), nic.allocate(65536)
+    rows = np.zeros(BATCH, WORK_REQUEST)
+    rows["local_addr"] = source.address + 8 * np.arange(BATCH)
+    rows["remote_addr"] = target.address + 8 * np.arange(BATCH)
+    rows["length"], rows["lkey"], rows["rkey"] = 8, source.lkey, target.rkey
+    there = [target.remote]
+    batch = a.prepare(rows, remote=there)
+
+    def puts() -> None:
+        put = a.put
+        for _ in range(SINGLE):
+            put(target, 0, source, 0, 8, signaled=False)
+
+    def waited(post: Callable[[], None], count: int, alive: object = (nic, b)) -> float:
+        result = timed(post, count)
+        a.put(target, 0, source, 0, 8)
+        wait(a.raw)
+        return result
+
+    return {
+        "built: gda, HostQueuePair.put": lambda: waited(puts, SINGLE),
+        "batch: gda, HostQueuePair.post(rows)": lambda: waited(lambda: a.post(rows, remote=there), BATCH),
+        "batch: gda, HostQueuePair.post(prepared)": lambda: waited(lambda: a.post(batch), BATCH),
     }
 
 
@@ -185,6 +217,7 @@ def measure(rounds: int) -> dict[str, float]:
         }
         ways |= {name: (None, way) for name, way in their_ways(pair).items()}
         ways |= {name: (pair.a, way) for name, way in our_ways(pair).items()}
+        ways |= {name: (None, way) for name, way in user_ways().items()}
         best = dict.fromkeys(ways, float("inf"))
         for _ in range(rounds):
             for name, (qp, way) in ways.items():

