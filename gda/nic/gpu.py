@@ -11,15 +11,19 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
+import os
 import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gda import _cuda, config
-from gda.errors import CudaError, UnavailableError
+from gda.errors import CudaError, GdaError, UnavailableError, VerbsError
 
-__all__ = ["CHUNK_BYTES", "Gpu", "PinnedBlock", "anonymous_pages", "use_gpu"]
+__all__ = ["CHUNK_BYTES", "Gpu", "PinnedBlock", "anonymous_pages", "register_with_nic", "use_gpu"]
+
+T = TypeVar("T")
 
 CHUNK_BYTES = 2 << 20  # the GPU's large page: allocations below it waste the rest of one
 
@@ -155,3 +159,27 @@ def use_gpu(device: int) -> tuple[Gpu | None, str]:
     if target == "gpu":
         raise UnavailableError(f"GDA_TARGET=gpu, but {reason}", "unset GDA_TARGET to run device code on the CPU")
     return None, reason
+
+
+def register_with_nic(
+    gpu: Gpu, start: int, bytes: int, *, by_dmabuf: Callable[[int], T], by_address: Callable[[], T], otherwise: str
+) -> T:
+    """Let a real NIC reach whole pages of GPU memory: by dma-buf, else by address (nvidia-peermem's way).
+
+    `by_dmabuf` gets the descriptor, which is closed when it returns. `otherwise` is what to try where neither works.
+    """
+    try:
+        fd = _cuda.cuMemGetHandleForAddressRange(gpu.context, start, bytes)
+        try:
+            return by_dmabuf(fd)
+        finally:
+            os.close(fd)
+    except GdaError as error:
+        first = error
+    try:
+        return by_address()
+    except VerbsError as second:
+        raise UnavailableError(
+            f"the NIC cannot reach this GPU memory: by dma-buf: {first.message}; by address: {second.message}",
+            otherwise,
+        ) from first

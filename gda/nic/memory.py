@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import builtins
 import ctypes
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gda import _cuda, _verbs, formats
-from gda.errors import ArgumentError, GdaError, OutOfBoundsError, UnavailableError, VerbsError
-from gda.nic.gpu import Gpu
+from gda.errors import ArgumentError, OutOfBoundsError, UnavailableError
+from gda.nic.gpu import Gpu, register_with_nic
 from gda.nic.lifetime import Owner, Resources
 from gda.nic.placement import HostSlab, check_kind, make_slab, page_range
 from gda.nic.remote import RemoteMemory, key_in_memory
@@ -277,38 +276,25 @@ def _register(nic: Nic, found: _Found, flags: int) -> _verbs.MR:
     if not found.is_gpu:
         return _verbs.ibv_reg_mr(nic.pd, found.address, found.bytes, flags)
     gpu = _used_gpu(nic)
-    if not nic.is_software:
-        try:
-            return _register_dmabuf(nic, gpu, found, flags)
-        except GdaError as error:
-            first = error
-        try:
-            return _by_address(nic, gpu, found, flags)
-        except VerbsError as second:
-            raise UnavailableError(
-                f"the NIC cannot reach this GPU memory: by dma-buf: {first.message}; by address: {second.message}",
-                "use the open GPU kernel module (dma-buf), or load nvidia-peermem",
-            ) from first
-    return _by_address(nic, gpu, found, flags)
+    _cuda.cuPointerSetSyncMemops(gpu.context, found.address)
+    start, bytes, offset = page_range(found.address, found.bytes)
+
+    def by_address() -> _verbs.MR:
+        return _verbs.ibv_reg_mr(nic.pd, found.address, found.bytes, flags)
+
+    def by_dmabuf(fd: int) -> _verbs.MR:
+        # iova = address, and offset has the same place within a page: ibv_reg_dmabuf_mr(3) demands it.
+        return _verbs.ibv_reg_dmabuf_mr(nic.pd, offset, found.bytes, found.address, fd, flags)
+
+    if nic.is_software:
+        return by_address()
+    otherwise = "use the open GPU kernel module (dma-buf), or load nvidia-peermem"
+    return register_with_nic(
+        gpu, start, bytes, by_dmabuf=by_dmabuf, by_address=by_address, otherwise=otherwise
+    )
 
 
 def _used_gpu(nic: Nic) -> Gpu:
     if nic.gpu is None:
         raise UnavailableError(f"this is GPU memory, but no GPU is in use here: {nic.no_gpu_reason}")
     return nic.gpu
-
-
-def _by_address(nic: Nic, gpu: Gpu, found: _Found, flags: int) -> _verbs.MR:
-    _cuda.cuPointerSetSyncMemops(gpu.context, found.address)
-    return _verbs.ibv_reg_mr(nic.pd, found.address, found.bytes, flags)
-
-
-def _register_dmabuf(nic: Nic, gpu: Gpu, found: _Found, flags: int) -> _verbs.MR:
-    _cuda.cuPointerSetSyncMemops(gpu.context, found.address)
-    start, bytes, offset = page_range(found.address, found.bytes)
-    fd = _cuda.cuMemGetHandleForAddressRange(gpu.context, start, bytes)
-    try:
-        # iova = address, and offset has the same place within a page: ibv_reg_dmabuf_mr(3) demands it.
-        return _verbs.ibv_reg_dmabuf_mr(nic.pd, offset, found.bytes, found.address, fd, flags)
-    finally:
-        os.close(fd)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import builtins
 import ctypes
 import mmap
-import os
 from collections.abc import Mapping
 
 from gda import _cuda, _verbs
-from gda.errors import ArgumentError, GdaError, UnavailableError, VerbsError
-from gda.nic.gpu import CHUNK_BYTES, Gpu, anonymous_pages
+from gda.errors import ArgumentError, UnavailableError
+from gda.nic.gpu import CHUNK_BYTES, Gpu, anonymous_pages, register_with_nic
 
 __all__ = [
     "PARTS",
@@ -172,22 +171,19 @@ def make_slab(kind: str, bytes: int, gpu: Gpu | None) -> Slab:
 def register_umem(context: _verbs.Context, slab: Slab, is_software: bool) -> _verbs.Umem:
     """Name a slab for firmware commands. GPU memory goes by dma-buf to a real NIC, else by address (peermem)."""
     access = _verbs.IBV_ACCESS_LOCAL_WRITE
-    if isinstance(slab, GpuSlab) and not is_software:
-        try:
-            fd = _cuda.cuMemGetHandleForAddressRange(slab.gpu.context, slab.address, slab.bytes)
-            try:
-                return _verbs.mlx5dv_devx_umem_reg_ex(
-                    context, 0, slab.bytes, access,
-                    pgsz_bitmap=mmap.PAGESIZE, comp_mask=_verbs.MLX5DV_UMEM_MASK_DMABUF, dmabuf_fd=fd,
-                )  # fmt: skip
-            finally:
-                os.close(fd)
-        except GdaError as first:
-            try:
-                return _verbs.mlx5dv_devx_umem_reg(context, slab.address, slab.bytes, access)
-            except VerbsError as second:
-                raise UnavailableError(
-                    f"the NIC cannot reach GPU memory: by dma-buf: {first.message}; by address: {second.message}",
-                    'place the queue in host memory (placement="host"), or load nvidia-peermem',
-                ) from first
-    return _verbs.mlx5dv_devx_umem_reg(context, slab.address, slab.bytes, access)
+
+    def by_address() -> _verbs.Umem:
+        return _verbs.mlx5dv_devx_umem_reg(context, slab.address, slab.bytes, access)
+
+    def by_dmabuf(fd: int) -> _verbs.Umem:
+        return _verbs.mlx5dv_devx_umem_reg_ex(
+            context, 0, slab.bytes, access,
+            pgsz_bitmap=mmap.PAGESIZE, comp_mask=_verbs.MLX5DV_UMEM_MASK_DMABUF, dmabuf_fd=fd,
+        )  # fmt: skip
+
+    if is_software or not isinstance(slab, GpuSlab):
+        return by_address()
+    otherwise = 'place the queue in host memory (placement="host"), or load nvidia-peermem'
+    return register_with_nic(
+        slab.gpu, slab.address, slab.bytes, by_dmabuf=by_dmabuf, by_address=by_address, otherwise=otherwise
+    )

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import itertools
 import mmap
+import os
 from types import SimpleNamespace
 
 import pytest
 
 from gda import _cuda
-from gda.errors import ArgumentError, UnavailableError
+from gda.errors import ArgumentError, UnavailableError, VerbsError
 from gda.nic import placement
-from gda.nic.gpu import Gpu, use_gpu
+from gda.nic.gpu import Gpu, register_with_nic, use_gpu
 from gda.nic.placement import HostSlab, choose
 
 GPU = SimpleNamespace(device=0)
@@ -95,3 +97,31 @@ def test_driver_objects_come_from_calls_only():
 def test_unknown_kind():
     with pytest.raises(ArgumentError, match="'tape' is not one of host, gpu"):
         placement.check_kind("tape", None, "")
+
+
+@pytest.mark.parametrize("dmabuf_works", [True, False])
+@pytest.mark.parametrize("address_works", [True, False])
+def test_gpu_memory_is_registered_by_dmabuf_then_by_address(monkeypatch, dmabuf_works, address_works):
+    exported = os.open(os.devnull, os.O_RDONLY)
+    monkeypatch.setattr(_cuda, "cuMemGetHandleForAddressRange", lambda context, start, bytes: exported)
+
+    def register(works: bool, call: str) -> str:
+        if not works:
+            raise VerbsError(call, errno.EFAULT)
+        return call
+
+    def attempt() -> str:
+        return register_with_nic(
+            SimpleNamespace(context=None), 4096, 8192, otherwise="try this",
+            by_dmabuf=lambda fd: register(dmabuf_works and fd == exported, "by_dmabuf()"),
+            by_address=lambda: register(address_works, "by_address()"),
+        )  # fmt: skip
+
+    if dmabuf_works or address_works:
+        assert attempt() == ("by_dmabuf()" if dmabuf_works else "by_address()")
+    else:
+        with pytest.raises(UnavailableError, match=r"dma-buf: by_dmabuf\(\) fail.*address: by_address\(\) fail") as e:
+            attempt()
+        assert e.value.advice == "try this"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(exported)  # closed, whatever came of it
