@@ -19,23 +19,8 @@ from gda.run import Kernel
 
 __all__ = ["Latency", "Rate", "bench", "measure_latency", "measure_rate"]
 
-# One thread. `times` gets one number of nanoseconds per round of `burst` puts of which the last is waited for.
-TIMED_PUTS = r"""
-#include <gda/gda.h>
-
-GDA_KERNEL(timed_puts)(gda_qp* qp, gda_mr dst, gda_mr src, uint64_t bytes, uint32_t rounds, uint32_t burst,
-                       gda_mr times, gda_status* status) {
-    uint64_t* out = reinterpret_cast<uint64_t*>(times.addr);
-    for (uint32_t round = 0; round < rounds; round++) {
-        uint64_t start = gda_now_ns();
-        gda_ticket ticket = 0;
-        for (uint32_t i = 0; i < burst; i++) ticket = gda_put(qp, dst, 0, src, 0, bytes);
-        *status = gda_wait(qp, ticket, GDA_S(5));
-        if (*status) return;
-        out[round] = gda_now_ns() - start;
-    }
-}
-"""
+KERNELS = "#include <gda/kernels/bench.h>\n"
+DEADLINE_NS = 5_000_000_000
 WARM_ROUNDS = 20
 
 
@@ -64,7 +49,7 @@ class _Bench:
     """Queue, memory and kernel of one measurement."""
 
     def __init__(self, nic: Nic, most_bytes: int, placement: str, queues: str) -> None:
-        self.kernel = Kernel(TIMED_PUTS)
+        self.kernel = Kernel(KERNELS)
         self.source: Memory = nic.allocate(most_bytes, placement=placement)
         self.target: Memory = nic.allocate(most_bytes, placement=placement)
         self.times: Memory = nic.allocate(8 * 4096, placement="host")
@@ -73,7 +58,9 @@ class _Bench:
     def run(self, size: int, rounds: int, burst: int) -> np.ndarray:
         """Nanoseconds per round, int64[rounds], after a warm-up."""
         for count in (WARM_ROUNDS, rounds):
-            self.kernel.timed_puts[1, 1](self.pair[0], self.target, self.source, size, count, burst, self.times)
+            self.kernel.gda_kernel_put_times[1, 1](
+                self.pair[0], self.target, self.source, size, count, burst, DEADLINE_NS, self.times
+            )
         return np.frombuffer(self.times.read(0, 8 * rounds), dtype=np.int64).copy()
 
     def close(self) -> None:
@@ -122,7 +109,7 @@ def bench(placement: str = "host", queues: str = "host", as_json: bool = False) 
     with open_nic() as nic:
         latency = measure_latency(nic, (8, 64, 512, 4096, 65536, 1 << 20), placement, queues)
         rate = measure_rate(nic, (8, 4096, 65536, 1 << 20), 32, placement, queues)
-        where = Kernel(TIMED_PUTS).where
+        where = Kernel(KERNELS).where
         if as_json:
             result = {
                 "nic": nic.description,

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measuring kernels, launched by gda.tools.bench and the demo. Times are nanoseconds of the target's one clock
-// (globaltimer on a GPU, the monotonic clock on a CPU). They stop at the first failure and report it.
+// Measuring kernels: the first is what gda.tools.bench and the demo launch. Times are nanoseconds of the target's one
+// clock (globaltimer on a GPU, the monotonic clock on a CPU). They stop at the first failure and report it.
 #pragma once
 
 #include <gda/gda.h>
 
-// Put-to-completion, one at a time, for one thread: times_ns[i] of iteration i.
-GDA_KERNEL(gda_kernel_put_latency)(gda_qp* qp, gda_mr dst, gda_mr src, uint64_t bytes, uint32_t iterations,
-                                   uint64_t deadline_ns, uint64_t* times_ns, gda_status* status) {
-    for (uint32_t i = 0; i < iterations; ++i) {
+// One thread: of each round the time from the first of `burst` puts to the completion of the last; with one put that is
+// its latency. `times` is memory that the kernel reaches, a uint64_t for each round.
+GDA_KERNEL(gda_kernel_put_times)(gda_qp* qp, gda_mr dst, gda_mr src, uint64_t bytes, uint32_t rounds, uint32_t burst,
+                                 uint64_t deadline_ns, gda_mr times, gda_status* status) {
+    uint64_t* times_ns = reinterpret_cast<uint64_t*>(times.addr);
+    for (uint32_t round = 0; round < rounds; ++round) {
         uint64_t start = gda::target::clock_ns();
-        gda_ticket ticket = gda_put(qp, dst, 0, src, 0, bytes);
+        gda_ticket ticket = 0;
+        for (uint32_t i = 0; i < burst; ++i) ticket = gda_put(qp, dst, 0, src, 0, bytes);
         gda_status result = gda_wait(qp, ticket, deadline_ns);
-        times_ns[i] = gda::target::clock_ns() - start;
+        times_ns[round] = gda::target::clock_ns() - start;
         if (result != 0) {
             gda_report(status, result);
             return;
