@@ -171,40 +171,33 @@ def test_values_that_work(bench):
         made.close()
 
 
-@given(st.integers(0, 3), st.lists(commands[QUEUE_PAIR], min_size=1, max_size=6))
-@SETTINGS
-def test_moving_a_queue_pair(bench, risen, moves):
-    body, answer_bytes = bench.packed("create_qp", {})
+def give_orders(bench: Bench, made: str, number: str, orders: list[tuple[str, dict[str, int]]]) -> None:
+    """Make an object, named by a field `number` in its commands, give it orders, and end it when all is done."""
+    body, answer_bytes = bench.packed(made, {})
     with unchanged(bench):
-        queue = _verbs.mlx5dv_devx_obj_create(bench.context, body, answer_bytes)
-        number = int(formats.structs["create_qp_out"].get(queue.output, "qpn"))
-        for name, changed in [*((step, {}) for step in UPWARDS[:risen]), *moves]:
-            body, answer_bytes = bench.packed(name, changed, qpn=number)
-            call = _verbs.mlx5dv_devx_obj_query if name == "query_qp" else _verbs.mlx5dv_devx_obj_modify
+        thing = _verbs.mlx5dv_devx_obj_create(bench.context, body, answer_bytes)
+        named = {number: int(formats.structs[f"{made}_out"].get(thing.output, number))}
+        for name, changed in orders:
+            call = _verbs.mlx5dv_devx_obj_query if name.startswith("query") else _verbs.mlx5dv_devx_obj_modify
             try:
-                call(queue, body, answer_bytes)
+                call(thing, *bench.packed(name, changed, **named))
             except _verbs.DevxError as error:
                 bench.judge(name, error)
         while bench.software.step():
             pass
-        queue.close()
+        thing.close()
+
+
+@given(st.integers(0, 3), st.lists(commands[QUEUE_PAIR], min_size=1, max_size=6))
+@SETTINGS
+def test_moving_a_queue_pair(bench, risen, moves):
+    give_orders(bench, "create_qp", "qpn", [*((step, {}) for step in UPWARDS[:risen]), *moves])
 
 
 @given(st.lists(commands[COMPLETION_QUEUE], min_size=1, max_size=4))
 @SETTINGS
 def test_changing_a_completion_queue(bench, orders):
-    body, answer_bytes = bench.packed("create_cq", {})
-    with unchanged(bench):
-        queue = _verbs.mlx5dv_devx_obj_create(bench.context, body, answer_bytes)
-        number = int(formats.structs["create_cq_out"].get(queue.output, "cqn"))
-        for name, changed in orders:
-            body, answer_bytes = bench.packed(name, changed, cqn=number)
-            call = _verbs.mlx5dv_devx_obj_query if name == "query_cq" else _verbs.mlx5dv_devx_obj_modify
-            try:
-                call(queue, body, answer_bytes)
-            except _verbs.DevxError as error:
-                bench.judge(name, error)
-        queue.close()
+    give_orders(bench, "create_cq", "cqn", orders)
 
 
 @given(st.data())

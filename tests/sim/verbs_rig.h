@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the benchmarks of idleness and scale share: an opened device, connected RC queue pairs, one write; through
+// What the benchmarks and checks in C share: an opened device, connected RC queue pairs, one write; through
 // ordinary verbs. Whatever fails ends the program.
 #pragma once
 
