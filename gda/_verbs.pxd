@@ -801,6 +801,7 @@ cdef class QP(Object):
     cdef SendQueue sq
     cdef bint is_lent  # others have its pointer and may post
     cdef void unlink(self)
+    cdef uint32_t number  # qp_num, also when the C struct is gone
     cdef unsigned int max_sge
     cdef unsigned int max_inline
     cdef unsigned int may_receive  # completions that its receives may cause

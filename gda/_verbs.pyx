@@ -2390,6 +2390,7 @@ cdef QP new_qp(PD pd, ibv_qp *pointer, CQ send_cq, CQ recv_cq, SRQ srq, ibv_qp_c
     qp.recv_cq = recv_cq
     qp.srq = srq
     qp.cap = capacity(cap)
+    qp.number = pointer.qp_num
     qp.max_sge = cap.max_send_sge
     qp.max_inline = cap.max_inline_data
     qp.sq.room = cap.max_send_wr
@@ -2541,9 +2542,8 @@ cdef class QP(Object):
         return self.pointer
 
     cdef void unlink(self):
-        cdef object mine = <uintptr_t><void *>self
-        for number in [n for n, found in self.send_cq.senders.items() if found == mine]:
-            del self.send_cq.senders[number]
+        if self.send_cq.senders.get(self.number) == <uintptr_t><void *>self:
+            del self.send_cq.senders[self.number]
 
     cdef void forget(self):
         self.unlink()
