@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     actions = sim.add_subparsers(dest="action", required=True, metavar="ACTION")
     run = actions.add_parser("run", help="run a program: python -m gda sim run -- PROGRAM ARGUMENTS")
     run.add_argument("--nics", type=int, metavar="N", help="how many NICs the program sees (default 1, at most 8)")
+    run.add_argument("--ports", type=int, metavar="N", help="how many ports each NIC has (default 1, at most 4)")
     run.add_argument(
         "--address", metavar="A[,B]", help="addresses of this host on which to reach others, UDP port 4791"
     )
@@ -74,7 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from gda.sim import run
 
         program = [a for i, a in enumerate(options.program) if i or a != "--"]
-        return run(program, nics=options.nics, address=options.address, faults=options.faults, capture=options.capture)
+        return run(
+            program, nics=options.nics, ports=options.ports, address=options.address, faults=options.faults,
+            capture=options.capture,
+        )  # fmt: skip
     except GdaError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

@@ -25,7 +25,8 @@ _THREAD_MODES = {"off": 0, "adaptive": 1, "busy": 2}
 class SoftwareNic:
     """The software NICs of this process, steered together; `software_nic()` and `loaded()` give the object.
 
-    There are as many as GDA_SIM_NICS says, one by default. Arguments `nic` count them from 0, as their names do.
+    There are as many as GDA_SIM_NICS says, one by default. Arguments `nic` count them from 0, as their names do;
+    arguments `port` count the ports of one from 1 (GDA_SIM_PORTS).
     """
 
     def __init__(self, library: ctypes.CDLL, path: str) -> None:
@@ -52,29 +53,35 @@ class SoftwareNic:
         """How many NICs the process has."""
         return int(self._library.gda_sim_nics())
 
-    def set_gid(self, index: int, gid: bytes | None, type: str = "RoCE v2", *, nic: int = 0) -> None:
-        """Change an entry of a NIC's GID table, as a network does: 16 bytes, or None to empty it.
+    @property
+    def ports(self) -> int:
+        """How many ports each of them has."""
+        return int(self._library.gda_sim_ports())
+
+    def set_gid(self, index: int, gid: bytes | None, type: str = "RoCE v2", *, nic: int = 0, port: int = 1) -> None:
+        """Change an entry of a port's GID table, as a network does: 16 bytes, or None to empty it.
 
         Every context of the NIC gets the event GID_CHANGE. Raises ArgumentError for what no table can hold.
         """
         versions = {"RoCE v1": 1, "RoCE v2": 2}
         if type not in versions or (gid is not None and len(gid) != 16):
             raise ArgumentError(f"GID {gid!r} of type {type!r}: 16 bytes, and one of {', '.join(versions)}")
-        self._changed(self._library.gda_sim_set_gid(nic, index, gid, versions[type]), f"GID {index}", nic)
+        self._changed(self._library.gda_sim_set_gid(nic, port, index, gid, versions[type]), f"GID {index}", nic, port)
 
-    def set_link(self, up: bool, *, nic: int = 0) -> None:
-        """Take the link behind a NIC's port down or up; contexts get PORT_ERR or PORT_ACTIVE."""
-        self._changed(self._library.gda_sim_set_link(nic, int(up)), "link", nic)
+    def set_link(self, up: bool, *, nic: int = 0, port: int = 1) -> None:
+        """Take the link behind a port down or up; contexts get PORT_ERR or PORT_ACTIVE."""
+        self._changed(self._library.gda_sim_set_link(nic, port, int(up)), "link", nic, port)
 
-    def set_mtu(self, bytes: int, *, nic: int = 0) -> None:
-        """Set the MTU of the network device behind a NIC. Longer IP packets are lost, without a word to the sender."""
-        self._changed(self._library.gda_sim_set_mtu(nic, bytes), f"MTU {bytes}", nic)
+    def set_mtu(self, bytes: int, *, nic: int = 0, port: int = 1) -> None:
+        """Set the MTU of the network device behind a port. Longer IP packets are lost, without a word to the sender."""
+        self._changed(self._library.gda_sim_set_mtu(nic, port, bytes), f"MTU {bytes}", nic, port)
 
-    def _changed(self, code: int, what: str, nic: int) -> None:
+    def _changed(self, code: int, what: str, nic: int, port: int) -> None:
         if code:
             raise ArgumentError(
-                f"the software NIC {nic} cannot change its {what}: {os.strerror(-code)}",
-                f"NICs: 0 to {self.nics - 1}; GID indices: 0 to 15, each address and type once; MTU: 352 to 65535",
+                f"port {port} of the software NIC {nic} cannot change its {what}: {os.strerror(-code)}",
+                f"NICs: 0 to {self.nics - 1}; ports: 1 to {self.ports}; GID indices: 0 to 15, each address and type "
+                "once; MTU: 352 to 65535",
             )
 
     def set_virtual_time(self, on: bool) -> None:
@@ -90,21 +97,26 @@ class SoftwareNic:
         """Nanoseconds of the NIC's clock, real or virtual."""
         return int(self._library.gda_sim_now_ns())
 
-    def counter(self, name: str, *, nic: int | None = None) -> int:
-        """One counter since the start, of one NIC or the sum of all. Raises ArgumentError for an unknown name."""
+    def counter(self, name: str, *, nic: int | None = None, port: int | None = None) -> int:
+        """One counter since the start, of one NIC or the sum of all. Raises ArgumentError for an unknown name.
+
+        With `port`, that port's (of NIC 0 without `nic`); what the ports of a NIC share is told for each of them.
+        """
         names = self._counter_names()
         if name not in names:
             raise ArgumentError(f"the software NIC has no counter {name!r}", f"one of: {', '.join(names)}")
+        return self._counted(name, nic, port)
+
+    def counters(self, *, nic: int | None = None, port: int | None = None) -> dict[str, int]:
+        """All counters by name, of one NIC, of one port of it, or the sum of all."""
+        return {name: self._counted(name, nic, port) for name in self._counter_names()}
+
+    def _counted(self, name: str, nic: int | None, port: int | None) -> int:
+        if port is not None:
+            return int(self._library.gda_sim_port_counter(nic or 0, port, name.encode()))
         if nic is not None:
             return int(self._library.gda_sim_nic_counter(nic, name.encode()))
         return int(self._library.gda_sim_counter(name.encode()))
-
-    def counters(self, *, nic: int | None = None) -> dict[str, int]:
-        """All counters by name, of one NIC or the sum of all."""
-        names = self._counter_names()
-        if nic is None:
-            return {name: int(self._library.gda_sim_counter(name.encode())) for name in names}
-        return {name: int(self._library.gda_sim_nic_counter(nic, name.encode())) for name in names}
 
     def report(self) -> list[str]:
         """Sentences on what programs did wrong, oldest first."""
@@ -260,13 +272,15 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("gda_sim_step", ctypes.c_int, ()),
     ("gda_sim_set_thread", ctypes.c_int, (ctypes.c_int,)),
     ("gda_sim_nics", ctypes.c_int, ()),
-    ("gda_sim_set_gid", ctypes.c_int, (ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_int)),
-    ("gda_sim_set_link", ctypes.c_int, (ctypes.c_int, ctypes.c_int)),
-    ("gda_sim_set_mtu", ctypes.c_int, (ctypes.c_int, ctypes.c_uint32)),
+    ("gda_sim_ports", ctypes.c_int, ()),
+    ("gda_sim_set_gid", ctypes.c_int, (ctypes.c_int, ctypes.c_uint32, ctypes.c_int, ctypes.c_char_p, ctypes.c_int)),
+    ("gda_sim_set_link", ctypes.c_int, (ctypes.c_int, ctypes.c_uint32, ctypes.c_int)),
+    ("gda_sim_set_mtu", ctypes.c_int, (ctypes.c_int, ctypes.c_uint32, ctypes.c_uint32)),
     ("gda_sim_set_virtual_time", None, (ctypes.c_int,)),
     ("gda_sim_now_ns", ctypes.c_uint64, ()),
     ("gda_sim_counter", ctypes.c_uint64, (ctypes.c_char_p,)),
     ("gda_sim_nic_counter", ctypes.c_uint64, (ctypes.c_int, ctypes.c_char_p)),
+    ("gda_sim_port_counter", ctypes.c_uint64, (ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p)),
     ("gda_sim_counter_names", ctypes.c_char_p, ()),
     ("gda_sim_report", ctypes.c_char_p, ()),
     ("gda_sim_clear_report", None, ()),

@@ -38,6 +38,7 @@ VARIABLES = {
         Variable("GDA_SIM_LIBRARY", "", (), "another build of the software NIC to load, for example a sanitized one"),
         Variable("GDA_SIM_DIRECTORY", "", (), "where NICs meet (mode 1777: all users); default: /dev/shm/gda-sim-UID"),
         Variable("GDA_SIM_NICS", "1", tuple("12345678"), "how many software NICs the process has: mlx5_0, mlx5_1, ..."),
+        Variable("GDA_SIM_PORTS", "1", tuple("1234"), "how many ports each software NIC has"),
         Variable("GDA_SIM_MTU", "9000", (), "MTU in bytes of the link behind the software NIC; path MTU 1024 at 1500"),
         Variable("GDA_SIM_ADDRESS", "", (), "addresses of this host on which the software NIC reaches others by UDP"),
         Variable("GDA_SIM_ETHERNET", "", (), "LOCALPORT:REMOTEPORT of Ethernet frames in UDP, as QEMU carries them"),

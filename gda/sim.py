@@ -106,14 +106,16 @@ def run(
     argv: Sequence[str],
     *,
     nics: int | None = None,
+    ports: int | None = None,
     address: str | None = None,
     faults: str | None = None,
     capture: str | None = None,
 ) -> int:
     """Replace this process by a program that runs on the software NIC; `argv` is [--] PROGRAM [ARGUMENT ...].
 
-    `nics` is how many it sees (default: GDA_SIM_NICS, else one); the first has these addresses of the host. Faults
-    befall what each NIC of it sends; a capture holds what all of them send and receive.
+    `nics` is how many it sees (default: GDA_SIM_NICS, else one), `ports` how many ports each has (GDA_SIM_PORTS, else
+    one); port 1 of the first has these addresses of the host. Faults befall what each NIC of it sends; a capture holds
+    what all of them send and receive.
     Returns only by an exception: ArgumentError without a program, UnavailableError when the program or the library
     is missing.
     """
@@ -123,6 +125,8 @@ def run(
     environment = config.environment_with_preload(preload_libraries())
     if nics is not None:
         environment["GDA_SIM_NICS"] = config.checked("GDA_SIM_NICS", str(nics))
+    if ports is not None:
+        environment["GDA_SIM_PORTS"] = config.checked("GDA_SIM_PORTS", str(ports))
     if address is not None:
         environment["GDA_SIM_ADDRESS"] = address
     if faults is not None:

@@ -69,6 +69,10 @@ int gda_sim_set_thread(int mode) {
 }
 
 int gda_sim_nics(void) { return Nic::count(); }
+int gda_sim_ports(void) {
+    const Nic nic(0);
+    return nic ? static_cast<int>(nic->ports()) : 0;
+}
 void gda_sim_set_virtual_time(int on) { Device::set_virtual_time(on != 0); }
 uint64_t gda_sim_now_ns(void) { return Device::now_ns(); }
 
@@ -82,6 +86,12 @@ uint64_t gda_sim_nic_counter(int nic, const char* name) {
     if (!exists(nic)) return 0;
     const Nic one(nic, Nic::Make::no);
     return one && name ? one->counter(name) : 0;
+}
+
+uint64_t gda_sim_port_counter(int nic, uint32_t port, const char* name) {
+    if (!exists(nic)) return 0;
+    const Nic one(nic, Nic::Make::no);
+    return one && name ? one->counter(name, port) : 0;
 }
 
 const char* gda_sim_counter_names(void) {
@@ -136,25 +146,25 @@ void gda_sim_set_gpu_staging(int on) {
     }
 }
 
-int gda_sim_raise(int event) {
+int gda_sim_raise(int event, uint32_t port) {
     int told = 0;
     for (int i = 0; i < Nic::count(); ++i) {
-        const int here = sim::uverbs::events::raise(event, i);
+        const int here = sim::uverbs::events::raise(event, i, port);
         if (here < 0) return here;
         told += here;
     }
     return told;
 }
 
-int gda_sim_set_gid(int nic, int index, const uint8_t* gid, int version) {
+int gda_sim_set_gid(int nic, uint32_t port, int index, const uint8_t* gid, int version) {
     if (version != 1 && version != 2) return -EINVAL;
-    return change(nic, [&](Nic& one) { return one.set_gid(index, gid, version == 1); });
+    return change(nic, [&](Nic& one) { return one.set_gid(port, index, gid, version == 1); });
 }
-int gda_sim_set_link(int nic, int up) {
-    return change(nic, [&](Nic& one) { return one.set_link(up != 0); });
+int gda_sim_set_link(int nic, uint32_t port, int up) {
+    return change(nic, [&](Nic& one) { return one.set_link(port, up != 0); });
 }
-int gda_sim_set_mtu(int nic, uint32_t bytes) {
-    return change(nic, [&](Nic& one) { return one.set_link_mtu(bytes); });
+int gda_sim_set_mtu(int nic, uint32_t port, uint32_t bytes) {
+    return change(nic, [&](Nic& one) { return one.set_link_mtu(port, bytes); });
 }
 
 void gda_sim_set_relaxed_ordering(int on, uint64_t seed) {

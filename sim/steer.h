@@ -22,12 +22,15 @@ GDA_SIM_EXPORT int gda_sim_set_thread(int mode);
 // How many NICs this process has (GDA_SIM_NICS). They are numbered from 0, in the order of their names. What has no
 // such argument is about all of them together.
 GDA_SIM_EXPORT int gda_sim_nics(void);
+// How many ports each of them has (GDA_SIM_PORTS), counted from 1. The first NIC is made if it is not there yet.
+GDA_SIM_EXPORT int gda_sim_ports(void);
 // Virtual time on or off, for all NICs of the process; and what time it is, in nanoseconds of either clock.
 GDA_SIM_EXPORT void gda_sim_set_virtual_time(int on);
 GDA_SIM_EXPORT uint64_t gda_sim_now_ns(void);
 
 GDA_SIM_EXPORT uint64_t gda_sim_counter(const char* name);
 GDA_SIM_EXPORT uint64_t gda_sim_nic_counter(int nic, const char* name);
+GDA_SIM_EXPORT uint64_t gda_sim_port_counter(int nic, uint32_t port, const char* name);
 GDA_SIM_EXPORT const char* gda_sim_counter_names(void);  // separated by newlines
 GDA_SIM_EXPORT const char* gda_sim_report(void);         // sentences separated by newlines
 GDA_SIM_EXPORT void gda_sim_clear_report(void);
@@ -42,15 +45,15 @@ GDA_SIM_EXPORT void gda_sim_set_relaxed_ordering(int on, uint64_t seed);
 GDA_SIM_EXPORT int gda_sim_set_faults(const char* text);
 GDA_SIM_EXPORT int gda_sim_check_faults(const char* text);
 GDA_SIM_EXPORT int gda_sim_set_capture(const char* path);
-// Tells every open context of an event of the port or the device, as a card reports it by itself: a number of enum
+// Tells every open context of an event of that port or of the device, as a card reports it by itself: a number of enum
 // ibv_event_type that is about neither a queue nor a shared queue. What queries answer does not change.
 // How many contexts were told; -EINVAL for an event about an object.
-GDA_SIM_EXPORT int gda_sim_raise(int event);
-// The network changes: an entry of a NIC's address table becomes these 16 bytes (null: empty) with RoCE version 1 or 2;
-// its link goes down or up; the MTU of the network device behind it is another. Contexts hear of it by GID_CHANGE,
-// PORT_ERR and PORT_ACTIVE. 0, or a negative errno: ENODEV (no such NIC), EINVAL (a bad index, version or MTU), EEXIST
-// (another entry has that address and version).
-GDA_SIM_EXPORT int gda_sim_set_gid(int nic, int index, const uint8_t* gid, int version);
-GDA_SIM_EXPORT int gda_sim_set_link(int nic, int up);
-GDA_SIM_EXPORT int gda_sim_set_mtu(int nic, uint32_t bytes);
+GDA_SIM_EXPORT int gda_sim_raise(int event, uint32_t port);
+// The network changes: an entry of a port's address table becomes these 16 bytes (null: empty) with RoCE version 1 or
+// 2; its link goes down or up; the MTU of the network device behind it is another. Contexts hear of it by GID_CHANGE,
+// PORT_ERR and PORT_ACTIVE. 0, or a negative errno: ENODEV (no such NIC), EINVAL (a bad port, index, version or MTU),
+// EEXIST (another entry of the NIC has that address and version).
+GDA_SIM_EXPORT int gda_sim_set_gid(int nic, uint32_t port, int index, const uint8_t* gid, int version);
+GDA_SIM_EXPORT int gda_sim_set_link(int nic, uint32_t port, int up);
+GDA_SIM_EXPORT int gda_sim_set_mtu(int nic, uint32_t port, uint32_t bytes);
 GDA_SIM_EXPORT uint64_t gda_sim_objects(void);  // objects alive in this process's NIC: 0 after a clean teardown

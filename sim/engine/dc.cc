@@ -59,6 +59,7 @@ std::unique_ptr<Qp> connect(const DeviceState& s, Qp* target, const Packet& pack
     auto made = std::make_unique<Qp>();
     made->counter_set = target->counter_set;
     made->number = target->number;
+    made->port = target->port;
     std::memcpy(made->name, target->name, sizeof made->name);
     made->transport = target->transport;
     made->target = target;

@@ -88,6 +88,7 @@ Device::Device(Events events) : state_(std::make_unique<DeviceState>()) {
     s.port = std::make_unique<Port>(s.clock, [&s](const Packet& packet) { arrived(s, packet); });
     for (const std::string& problem : s.port->problems()) s.report.say(problem);
     s.slot = s.port->slot();
+    s.ports = s.port->ports();
     fill_addresses(s);
     prepare_thread(s);
     enlist(&s);
@@ -304,7 +305,8 @@ int Device::detach_uar(uint32_t page_id) {
 }
 
 uint32_t Device::slot() const { return state_->slot; }
-void Device::mac(uint8_t out[6]) const { mac_of(state_->slot, out); }
+uint32_t Device::ports() const { return state_->ports; }
+void Device::mac(uint8_t out[6], uint32_t port) const { mac_of(state_->slot, out, port); }
 
 bool Device::set_faults(const std::string& plan, std::string* problem) {
     Hold hold(*state_);
@@ -318,6 +320,11 @@ bool Device::set_capture(const std::string& path, std::string* problem) {
 
 uint64_t Device::counter(const char* name) const {
     return state_->report.counter(name) + state_->port->counter(name);  // no name is in both
+}
+
+uint64_t Device::counter(const char* name, uint32_t port) const {
+    if (port < 1 || port > state_->ports) return 0;
+    return state_->report.counter(name, port) + state_->port->counter(name);
 }
 
 std::vector<std::string> Device::counter_names() const {

@@ -88,27 +88,32 @@ class Device {
     // After how long a sleeping thread looks around though nothing has woken it; 0: as usual. For tests of what wakes.
     void set_longest_sleep(uint64_t ns);
 
-    // This NIC on its host: slot number (0..) and its table of addresses. At first it has four: 0 and 1 link-local, 2
-    // and 3 IPv4-mapped (::ffff:127.x.y.z), of each pair RoCE v1 and then v2; the rest is empty.
+    // This NIC on its host: slot number (0..), how many ports it has (GDA_SIM_PORTS; they count from 1), and the table
+    // of addresses of each. At first it has four: 0 and 1 link-local, 2 and 3 IPv4-mapped (::ffff:127.x.y.z), of each
+    // pair RoCE v1 and then v2; the rest is empty.
     uint32_t slot() const;
+    uint32_t ports() const;
     static int gid_count();
-    void gid(int index, uint8_t out[16]) const;  // all zero: the entry is empty
-    bool gid_is_version1(int index) const;
+    void gid(int index, uint8_t out[16], uint32_t port = 1) const;  // all zero: the entry is empty
+    bool gid_is_version1(int index, uint32_t port = 1) const;
     // The network changed: the entry becomes that address, or empty (null). Queue pairs that used it stay as they are:
-    // what they send still carries the old address. 0, -EINVAL for a bad index, -EEXIST when another entry has it.
-    int set_gid(int index, const uint8_t* gid, bool version1);
+    // what they send still carries the old address. 0, -EINVAL for a bad index or port, -EEXIST when another entry of
+    // the NIC has it.
+    int set_gid(int index, const uint8_t* gid, bool version1, uint32_t port = 1);
     // What a neighbour table answers: the MAC of whoever has `gid`, for packets from entry `index`. 0; -ENODATA: that
     // entry is empty; -ETIMEDOUT: nobody on this link answers for the address; -EHOSTUNREACH: no way leads there.
-    int neighbour(int index, const uint8_t gid[16], uint8_t mac[6]);
-    // The link behind the port: MTU of the network device in bytes, and whether there is a link at all.
-    uint32_t link_mtu() const;
-    int set_link_mtu(uint32_t bytes);  // -EINVAL below 352 (a path MTU of 256) or above 65535
-    bool link_up() const;
-    void set_link_up(bool up);
-    void mac(uint8_t out[6]) const;
+    int neighbour(int index, const uint8_t gid[16], uint8_t mac[6], uint32_t port = 1);
+    // The link behind a port: MTU of the network device in bytes, and whether there is a link at all.
+    uint32_t link_mtu(uint32_t port = 1) const;
+    int set_link_mtu(uint32_t bytes, uint32_t port = 1);  // -EINVAL below 352 (a path MTU of 256) or above 65535
+    bool link_up(uint32_t port = 1) const;
+    int set_link_up(bool up, uint32_t port = 1);
+    void mac(uint8_t out[6], uint32_t port = 1) const;
 
     // For people and tests.
     uint64_t counter(const char* name) const;  // 0 for an unknown name
+    // Of one port. What the ports share (the counters of link/counters.h) is told for each of them.
+    uint64_t counter(const char* name, uint32_t port) const;
     std::vector<std::string> counter_names() const;
     std::vector<std::string> report() const;  // sentences: what programs did wrong, oldest first
     void clear_report();

@@ -41,6 +41,7 @@ const uint8_t* operation_headers(const Packet& packet) {
 void begin_packet(const Qp* qp, uint8_t opcode, uint32_t psn, Packet* packet) {
     std::memcpy(packet->source, qp->local_gid, sizeof packet->source);
     std::memcpy(packet->destination, qp->remote_gid, sizeof packet->destination);
+    packet->port = qp->port;
     packet->version1 = qp->version1;
     packet->traffic_class = qp->traffic_class;
     packet->hop_limit = qp->hop_limit;

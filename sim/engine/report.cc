@@ -43,11 +43,15 @@ void Report::clear() {
     not_kept_ = 0;
 }
 
-uint64_t Report::counter(const char* name) const {
+uint64_t Report::counter(const char* name, uint32_t port) const {
+    uint64_t sum = 0;
     for (int i = 0; i < static_cast<int>(Counter::count); ++i) {
-        if (std::strcmp(NAMES[i], name) == 0) return counters_[i].load(std::memory_order_relaxed);
+        if (std::strcmp(NAMES[i], name) != 0) continue;
+        for (uint32_t p = 1; p <= MAX_PORTS; ++p) {
+            if (!port || p == port) sum += counter(static_cast<Counter>(i), p);
+        }
     }
-    return 0;
+    return sum;
 }
 
 std::vector<std::string> Report::names() { return std::vector<std::string>(std::begin(NAMES), std::end(NAMES)); }

@@ -11,6 +11,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "sim/link/address.h"
+
 namespace sim {
 
 // name, then what it counts
@@ -85,17 +87,25 @@ struct CounterSet {
 
 class Report {
    public:
-    // While one lives, everything is counted in that set, too: work on one of its queue pairs.
+    // While one lives, everything is counted at that port, and in that set, too: work on a queue pair.
     class Counting {
        public:
-        Counting(Report& report, CounterSet* set) : report_(report), before_(report.set_) { report.set_ = set; }
-        ~Counting() { report_.set_ = before_; }
+        Counting(Report& report, CounterSet* set, uint32_t port)
+            : report_(report), before_(report.set_), port_before_(report.at_) {
+            report.set_ = set;
+            report.at_ = report.counters_[port - 1];
+        }
+        ~Counting() {
+            report_.set_ = before_;
+            report_.at_ = port_before_;
+        }
         Counting(const Counting&) = delete;
         Counting& operator=(const Counting&) = delete;
 
        private:
         Report& report_;
         CounterSet* const before_;
+        std::atomic<uint64_t>* const port_before_;
     };
 
     enum : size_t { MAX_SENTENCES = 200 };
@@ -105,17 +115,19 @@ class Report {
     std::vector<std::string> sentences() const;
     void clear();
 
-    // Counted with the device's lock held, read by any.
+    // Counted with the device's lock held, read by any. What is about no queue pair counts with port 1.
     void count(Counter c, uint64_t n = 1) {
-        std::atomic<uint64_t>& value = counters_[static_cast<int>(c)];
+        std::atomic<uint64_t>& value = at_[static_cast<int>(c)];
         value.store(value.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
         if (set_) set_->counted[static_cast<int>(c)] += n;
     }
     // By any thread without the lock: what is not the work of a queue pair. A counter is counted in one of the two
     // ways.
-    void count_unlocked(Counter c) { counters_[static_cast<int>(c)].fetch_add(1, std::memory_order_relaxed); }
-    uint64_t counter(const char* name) const;
-    uint64_t counter(Counter c) const { return counters_[static_cast<int>(c)].load(std::memory_order_relaxed); }
+    void count_unlocked(Counter c) { counters_[0][static_cast<int>(c)].fetch_add(1, std::memory_order_relaxed); }
+    uint64_t counter(const char* name, uint32_t port = 0) const;  // 0: of all ports
+    uint64_t counter(Counter c, uint32_t port) const {
+        return counters_[port - 1][static_cast<int>(c)].load(std::memory_order_relaxed);
+    }
     static std::vector<std::string> names();
 
     std::mutex& lock() { return lock_; }  // held across fork
@@ -125,8 +137,9 @@ class Report {
     std::deque<std::string> kept_;
     std::unordered_set<std::string> known_;
     uint64_t not_kept_ = 0;
-    CounterSet* set_ = nullptr;  // with the device's lock held
-    std::atomic<uint64_t> counters_[static_cast<int>(Counter::count)] = {};
+    CounterSet* set_ = nullptr;                 // with the device's lock held
+    std::atomic<uint64_t>* at_ = counters_[0];  // the port's at hand; likewise
+    std::atomic<uint64_t> counters_[MAX_PORTS][static_cast<int>(Counter::count)] = {};
 };
 
 // printf into a string: sentences are made only when something is wrong.

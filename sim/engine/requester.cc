@@ -160,7 +160,7 @@ void retire(DeviceState& s, Qp* qp) {
 }
 
 bool serve(DeviceState& s, Qp* qp) {
-    const Report::Counting counting(s.report, qp->counter_set);
+    const Report::Counting counting(s.report, qp->counter_set, qp->port);
     if (!qp->replies.empty()) {
         serve_replies(s, qp);
     } else if (qp->failing) {  // not in the round that sent the refusal: it may be for this very queue pair

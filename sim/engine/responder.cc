@@ -284,14 +284,14 @@ bool not_allowed(DeviceState& s, Qp* qp, uint32_t psn, const char* what, const c
 }
 
 void arrived(DeviceState& s, const Packet& packet) {
-    s.report.count(Counter::packets_received);
-    s.report.count(Counter::bytes_received, packet.payload_bytes);
     const uint32_t number = static_cast<uint32_t>(GDA_GET(bth, packet.header, dest_qp));
     const uint32_t psn = static_cast<uint32_t>(GDA_GET(bth, packet.header, psn));
     const Meaning meaning = meaning_of(static_cast<uint8_t>(GDA_GET(bth, packet.header, opcode)));
     const uint32_t operation = meaning.code;
     Qp* qp = s.qp(number);
-    const Report::Counting counting(s.report, qp ? qp->counter_set : nullptr);
+    const Report::Counting counting(s.report, qp ? qp->counter_set : nullptr, arrival_port(s, packet));
+    s.report.count(Counter::packets_received);
+    s.report.count(Counter::bytes_received, packet.payload_bytes);
     if (GDA_GET(bth, packet.header, tver) != 0) return s.report.count(Counter::packets_dropped);
     bool ready = qp && (qp->state == MLX5_QPC_STATE_RTR || qp->state == MLX5_QPC_STATE_RTS) && addressed(s, qp, packet);
     if (ready && qp->datagrams()) {

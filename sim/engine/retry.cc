@@ -38,8 +38,9 @@ uint64_t ack_wait_ns(const Qp* qp) { return qp->ack_timeout ? uint64_t{4096} << 
 std::string peer_state(DeviceState& s, const Qp* qp) {
     if (!s.port->own(qp->remote_gid)) {
         if (s.port->peer_lives(qp->remote_gid)) return "its NIC lives: is that queue pair there, and in RTR or RTS?";
-        uint32_t slot;
-        return slot_of(qp->remote_gid, &slot) ? "its process is gone" : "its GID is no software NIC's of this host";
+        uint32_t slot, port;
+        if (!slot_of(qp->remote_gid, &slot, &port)) return "its GID is no software NIC's of this host";
+        return port == 1 ? "its process is gone" : text("its process is gone, or its NIC has no port %u", port);
     }
     const Qp* peer = s.qp(qp->remote_qpn);
     if (!peer) return "this NIC has no such queue pair";

@@ -229,6 +229,7 @@ struct Qp {
     Xrcd* xrcd = nullptr;  // of the receiving end of XRC
     CounterSet* counter_set = nullptr;
     uint32_t user_index = 0;
+    uint8_t port = 1;  // of the NIC, since INIT: its addresses and its cable
     bool recordless = false, has_receives = false, migrated = false;
     Region send_ring, receive_ring, record;
     uint32_t send_blocks = 0, receive_entries = 0, receive_stride = 0;
@@ -334,14 +335,15 @@ struct DeviceState {
     uint64_t last_connection = 0;  // of all initiators
     Table<Qp> qps;                 // by the low 16 bits of the number
     Table<CounterSet, 256> counter_sets;
-    CounterSet unnamed_set;  // number 0: of queue pairs that name none
-    CounterSet cleared;      // what the port had counted when a program set it to zero
+    CounterSet unnamed_set;         // number 0: of queue pairs that name none
+    CounterSet cleared[MAX_PORTS];  // what a port had counted when a program set it to zero
     gpu::Copier copier;
     std::atomic<int> gpu_umems{0};  // the thread reads it without the lock
 
     uint32_t slot = 0;
-    Gid gids[GID_COUNT] = {};  // all zero: empty
-    bool gid_version1[GID_COUNT] = {};
+    uint32_t ports = 1;
+    Gid gids[ALL_GIDS] = {};  // of each port GID_COUNT; all zero: empty
+    bool gid_version1[ALL_GIDS] = {};
     std::unique_ptr<Port> port;
 
     std::vector<UarPage*> page_list;
@@ -381,9 +383,11 @@ struct DeviceState {
         Qp* found = (number >> 16) == slot ? qps.find(number & 0xffff) : nullptr;
         return found && found->number == number ? found : nullptr;
     }
-    bool has_gid(uint32_t index) const {
+    // Where entry `index` of a port's table lies in the two above.
+    static uint32_t gid_place(uint32_t port, uint32_t index) { return (port - 1) * GID_COUNT + index; }
+    bool has_gid(uint32_t port, uint32_t index) const {
         static const Gid empty = {};
-        return index < GID_COUNT && std::memcmp(gids[index], empty, sizeof empty) != 0;
+        return index < GID_COUNT && std::memcmp(gids[gid_place(port, index)], empty, sizeof empty) != 0;
     }
     void look_at(Qp* qp) {
         if (qp->busy) return;

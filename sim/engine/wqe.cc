@@ -163,9 +163,10 @@ bool parse_address(const DeviceState& s, const Qp* qp, const uint8_t* wqe, uint3
     out->flow_port = static_cast<uint16_t>(GDA_GET(wqe_av_seg, segment, rlid_udp_sport));
     out->traffic_class = static_cast<uint8_t>(GDA_GET(wqe_av_seg, segment, tclass));
     out->hop_limit = static_cast<uint8_t>(GDA_GET(wqe_av_seg, segment, hop_limit));
-    out->from_gid = static_cast<uint32_t>(GDA_GET(wqe_av_seg, segment, src_addr_index));
+    const uint32_t from = static_cast<uint32_t>(GDA_GET(wqe_av_seg, segment, src_addr_index));
+    out->from_gid = s.gid_place(qp->port, from);
     out->to_gid = segment + GDA_BYTE_OFFSET(wqe_av_seg, rgid);
-    return s.has_gid(out->from_gid);
+    return s.has_gid(qp->port, from);
 }
 
 // What stands between the control segment and the payload. False: a fault was told.

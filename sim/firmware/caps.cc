@@ -20,7 +20,7 @@ const uint32_t CAP_L3_IPV4 = 0x1, CAP_L3_IPV6 = 0x2;  // bit mask in roce_cap.l3
 const uint32_t FIRST_UDP_PORT = 0xc000, LAST_UDP_PORT = 0xffff, ROCE_UDP_PORT = 4791;
 const uint32_t FREQUENCY_KHZ = 1000000;  // completion timestamps count nanoseconds
 
-void general(uint8_t* cap) {
+void general(const DeviceState& s, uint8_t* cap) {
     GDA_SET(cmd_hca_cap, cap, hca_cap_2, 1);
     GDA_SET(cmd_hca_cap, cap, log_max_qp_sz, LOG_MAX_QUEUE);
     GDA_SET(cmd_hca_cap, cap, event_cap, 1);
@@ -43,7 +43,7 @@ void general(uint8_t* cap) {
     GDA_SET(cmd_hca_cap, cap, max_qp_cnt, MAX_COUNTER_SETS);
     GDA_SET(cmd_hca_cap, cap, gid_table_size, 1);  // 16 entries: GID_COUNT
     GDA_SET(cmd_hca_cap, cap, port_type, 1);       // Ethernet
-    GDA_SET(cmd_hca_cap, cap, num_ports, 1);
+    GDA_SET(cmd_hca_cap, cap, num_ports, s.ports);
     GDA_SET(cmd_hca_cap, cap, native_port_num, 1);
     GDA_SET(cmd_hca_cap, cap, log_max_msg, LOG_MAX_MESSAGE);
     GDA_SET(cmd_hca_cap, cap, cqe_version, 1);
@@ -113,7 +113,7 @@ Answer query_hca_cap(DeviceState& s, const uint8_t* in, uint8_t* out) {
     uint8_t* cap = out + GDA_BYTE_OFFSET(query_hca_cap_out, capability);
     switch (op_mod / 2) {  // bit 0: maximum or current, the same here
         case HCA_CAP_GENERAL:
-            return general(cap), Answer{};
+            return general(s, cap), Answer{};
         case HCA_CAP_GENERAL_2:
             return GDA_SET(cmd_hca_cap_2, cap, send_dbr_mode_no_dbr_ext, 1), Answer{};
         case HCA_CAP_ROCE:
@@ -129,24 +129,35 @@ Answer query_hca_cap(DeviceState& s, const uint8_t* in, uint8_t* out) {
     return {Cause::bad_capability, text("op_mod 0x%x", op_mod)};
 }
 
-// One port: lag_state 0, no aggregation. UCX asks.
+// lag_state 0: the ports do not act as one. UCX asks.
 Answer query_lag(DeviceState&, const uint8_t*, uint8_t* out) {
     GDA_SET(query_lag_out, out, ctx.lag_state, 0);
     return {};
 }
 
+Answer port_named(const DeviceState& s, uint64_t number, const char* whose, uint32_t* port) {
+    *port = number ? static_cast<uint32_t>(number) : 1;
+    if (*port <= s.ports) return {};
+    return {Cause::port,
+            text("%s%sport %u of a NIC that has %u", whose, *whose ? ": " : "", *port, static_cast<unsigned>(s.ports))};
+}
+
 Answer query_roce_address(DeviceState& s, const uint8_t* in, uint8_t* out) {
-    const int index = static_cast<int>(GDA_GET(query_roce_address_in, in, roce_address_index));
-    if (index >= GID_COUNT) return {Cause::address_index, text("index %d of %d", index, GID_COUNT)};
+    const uint32_t index = static_cast<uint32_t>(GDA_GET(query_roce_address_in, in, roce_address_index));
+    uint32_t port;
+    const Answer answer = port_named(s, GDA_GET(query_roce_address_in, in, vhca_port_num), "", &port);
+    if (answer.cause != Cause::none) return answer;
+    if (index >= GID_COUNT) return {Cause::address_index, text("index %u of %d", index, GID_COUNT)};
+    const uint32_t place = s.gid_place(port, index);
     uint8_t* layout = out + GDA_BYTE_OFFSET(query_roce_address_out, roce_address);
-    std::memcpy(layout + GDA_BYTE_OFFSET(roce_addr_layout, source_l3_address), s.gids[index], sizeof s.gids[index]);
+    std::memcpy(layout + GDA_BYTE_OFFSET(roce_addr_layout, source_l3_address), s.gids[place], sizeof s.gids[place]);
     uint8_t mac[6];
-    mac_of(s.slot, mac);
+    mac_of(s.slot, mac, port);
     std::memcpy(layout + GDA_BYTE_OFFSET(roce_addr_layout, source_mac_47_32), mac, sizeof mac);
     static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    const bool ipv4 = std::memcmp(s.gids[index], mapped, sizeof mapped) == 0;
+    const bool ipv4 = std::memcmp(s.gids[place], mapped, sizeof mapped) == 0;
     GDA_SET(roce_addr_layout, layout, roce_l3_type, ipv4 ? L3_IPV4 : L3_IPV6);
-    GDA_SET(roce_addr_layout, layout, roce_version, s.gid_version1[index] ? ROCE_V1 : ROCE_V2);
+    GDA_SET(roce_addr_layout, layout, roce_version, s.gid_version1[place] ? ROCE_V1 : ROCE_V2);
     return {};
 }
 

@@ -62,7 +62,7 @@ const Words CAUSES[] = {
     {Cause::message_size, MLX5_CMD_STAT_BAD_PARAM_ERR, "log_msg_max is beyond the capability log_max_msg"},
     {Cause::address_index, MLX5_CMD_STAT_BAD_PARAM_ERR, "the GID table has no such index"},
     {Cause::no_remote_gid, MLX5_CMD_STAT_BAD_PARAM_ERR, "RoCE needs the peer's GID (rgid_rip): it is all zero"},
-    {Cause::port, MLX5_CMD_STAT_BAD_PARAM_ERR, "the NIC has one port: vhca_port_num must be 1 (or 0)"},
+    {Cause::port, MLX5_CMD_STAT_BAD_PARAM_ERR, "ports count from 1 (0 stands for 1)"},
     {Cause::migration, MLX5_CMD_STAT_BAD_PARAM_ERR,
      "pm_state is not MIGRATED (3): set it at CREATE_QP or RST2INIT, or the queue pair refuses to move"},
     {Cause::access_mode, MLX5_CMD_STAT_BAD_PARAM_ERR,

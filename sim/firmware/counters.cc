@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters by command: sets of them, each for the queue pairs that name it, and the port's. Only what the engine counts
+// Counters by command: sets of them, each for the queue pairs that name it, and the ports'. Only what the engine counts
 // is here; the other fields stay 0. A port's octets are payload: headers are not counted.
 // Source: PRM, "ALLOC_Q_COUNTER", "QUERY_Q_COUNTER", "QUERY_VPORT_COUNTER"; what they mean: the kernel's names of them
 // in sysfs (uverbs/counters.cc).
@@ -80,15 +80,16 @@ Answer query_q_counter(DeviceState& s, const uint8_t* in, uint8_t* out) {
 }
 
 Answer query_vport_counter(DeviceState& s, const uint8_t* in, uint8_t* out) {
-    const uint32_t port = static_cast<uint32_t>(GDA_GET(query_vport_counter_in, in, port_num));
-    if (port > 1) return {Cause::port, text("port %u", port)};
+    uint32_t port;
+    const Answer answer = port_named(s, GDA_GET(query_vport_counter_in, in, port_num), "", &port);
+    if (answer.cause != Cause::none) return answer;
     if (GDA_GET(query_vport_counter_in, in, other_vport))
         return {Cause::port, text("other_vport: there is no vport %u",
                                   static_cast<uint32_t>(GDA_GET(query_vport_counter_in, in, vport_number)))};
     const bool clear = GDA_GET(query_vport_counter_in, in, clear) != 0;
     const auto since = [&](Counter c) {  // the port's own counters only grow: sysfs shows them, too
-        uint64_t& start = s.cleared.counted[static_cast<int>(c)];
-        const uint64_t value = s.report.counter(c) - start;
+        uint64_t& start = s.cleared[port - 1].counted[static_cast<int>(c)];
+        const uint64_t value = s.report.counter(c, port) - start;
         if (clear) start += value;
         return value;
     };

@@ -35,13 +35,18 @@ void drain(DeviceState& s, Qp* target) {
 Answer take_path(const DeviceState& s, Qp* target, const uint8_t* dctc) {
     const uint32_t mtu = static_cast<uint32_t>(GDA_GET(dctc, dctc, mtu));
     if (mtu < MLX5_QPC_MTU_256_BYTES || mtu > MLX5_QPC_MTU_4K_BYTES) return {Cause::path_mtu, text("mtu %u", mtu)};
-    const uint32_t port = static_cast<uint32_t>(GDA_GET(dctc, dctc, port));
-    if (port > 1) return {Cause::port, text("port %u", port)};
+    uint32_t port;
+    const Answer answer = port_named(s, GDA_GET(dctc, dctc, port), "", &port);
+    if (answer.cause != Cause::none) return answer;
     const uint32_t index = static_cast<uint32_t>(GDA_GET(dctc, dctc, my_addr_index));
-    if (!s.has_gid(index)) return {Cause::address_index, text("my_addr_index %u: that entry is empty", index)};
+    if (!s.has_gid(port, index)) {
+        return {Cause::address_index, text("my_addr_index %u of port %u: that entry is empty", index, port)};
+    }
+    const uint32_t place = s.gid_place(port, index);
+    target->port = static_cast<uint8_t>(port);
     target->mtu = 128u << mtu;
-    std::memcpy(target->local_gid, s.gids[index], sizeof target->local_gid);
-    target->version1 = s.gid_version1[index];
+    std::memcpy(target->local_gid, s.gids[place], sizeof target->local_gid);
+    target->version1 = s.gid_version1[place];
     target->traffic_class = static_cast<uint8_t>(GDA_GET(dctc, dctc, tclass));
     target->hop_limit = static_cast<uint8_t>(GDA_GET(dctc, dctc, hop_limit));
     if (!target->hop_limit) target->hop_limit = DEFAULT_HOP_LIMIT;

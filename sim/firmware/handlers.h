@@ -62,6 +62,8 @@ struct Answer {
 typedef Answer (*Handler)(DeviceState& s, const uint8_t* in, uint8_t* out);
 
 Answer query_hca_cap(DeviceState& s, const uint8_t* in, uint8_t* out);
+// The port that a field of a command names: 0 stands for 1. `whose` begins the detail of a refusal; may be empty.
+Answer port_named(const DeviceState& s, uint64_t number, const char* whose, uint32_t* port);
 Answer query_roce_address(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer query_lag(DeviceState& s, const uint8_t* in, uint8_t* out);
 Answer allocate_q_counter(DeviceState& s, const uint8_t* in, uint8_t* out);

@@ -2,7 +2,7 @@
 // The moves of a queue pair between its states. Each keeps what it takes in the context, for QUERY_QP.
 // Source: PRM, "RST2INIT_QP", "INIT2RTR_QP", "RTR2RTS_QP", "INIT2INIT_QP", "RTS2RTS_QP", "2ERR_QP", "2RST_QP";
 // InfiniBand Architecture Specification, volume 1, "QP State Diagram". Leniency (pm_state at CREATE_QP or at RST2INIT,
-// ports 0 and 1) follows what rdma-core's own DEVX tests and the GPU stacks send.
+// port 0 for 1) follows what rdma-core's own DEVX tests and the GPU stacks send.
 
 #include <algorithm>
 #include <cstring>
@@ -88,9 +88,11 @@ Answer take_optional(DeviceState& s, Qp* qp, const uint8_t* qpc, uint32_t option
     return {};
 }
 
-Answer check_port(const uint8_t* qpc) {
+// The port is the one of INIT: a path may name it again, and no other.
+Answer same_port(const Qp* qp, const uint8_t* qpc) {
     const uint32_t port = static_cast<uint32_t>(GDA_GET(qpc, qpc, primary_address_path.vhca_port_num));
-    return port > 1 ? Answer{Cause::port, text("port %u", port)} : Answer{};
+    if (!port || port == qp->port) return {};
+    return {Cause::port, text("%s is bound to port %u since INIT, its path names port %u", qp->name, qp->port, port)};
 }
 
 }  // namespace
@@ -101,13 +103,15 @@ Answer rst2init(DeviceState& s, const uint8_t* in, uint8_t* out) {
     Answer answer = find(s, in, MLX5_QPC_STATE_RST, &qp);
     if (answer.cause != Cause::none) return answer;
     const uint8_t* qpc = context_of(in);
-    answer = check_port(qpc);
+    uint32_t port;
+    answer = port_named(s, GDA_GET(qpc, qpc, primary_address_path.vhca_port_num), qp->name, &port);
     if (answer.cause == Cause::none) answer = count_in(s, qp, static_cast<uint32_t>(GDA_GET(qpc, qpc, counter_set_id)));
     if (answer.cause != Cause::none) return answer;
     if (GDA_GET(qpc, qpc, pm_state) == MLX5_QPC_PM_STATE_MIGRATED) {
         qp->migrated = true;
         SIM_KEEP(pm_state);
     }
+    qp->port = static_cast<uint8_t>(port);
     SIM_KEEP(primary_address_path.vhca_port_num);
     SIM_KEEP(primary_address_path.pkey_index);
     SIM_KEEP(counter_set_id);
@@ -159,7 +163,7 @@ Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out) {
     Answer answer = find(s, in, MLX5_QPC_STATE_INIT, &qp);
     if (answer.cause != Cause::none) return answer;
     const uint8_t* qpc = context_of(in);
-    answer = check_port(qpc);
+    answer = same_port(qp, qpc);
     if (answer.cause != Cause::none) return answer;
     if (!qp->migrated) return {Cause::migration, qp->name};
     if (qp->datagrams())
@@ -174,11 +178,15 @@ Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out) {
     if (index >= GID_COUNT) return {Cause::address_index, text("src_addr_index %u of %d", index, GID_COUNT)};
     const uint32_t gid_at = GDA_BYTE_OFFSET(qpc, primary_address_path.rgid_rip);
     static const Gid none = {};
-    if (!s.has_gid(index)) return {Cause::address_index, text("src_addr_index %u: that entry is empty", index)};
+    if (!s.has_gid(qp->port, index)) {
+        return {Cause::address_index, text("src_addr_index %u of port %u: that entry is empty", index, qp->port)};
+    }
+    const uint32_t place = s.gid_place(qp->port, index);
     if (std::memcmp(qpc + gid_at, none, sizeof none) == 0) return {Cause::no_remote_gid, qp->name};
 
     std::memcpy(qp->context + GDA_BYTE_OFFSET(qpc, primary_address_path),
                 qpc + GDA_BYTE_OFFSET(qpc, primary_address_path), GDA_BYTES_OF(ads));
+    GDA_SET(qpc, qp->context, primary_address_path.vhca_port_num, qp->port);
     SIM_KEEP(mtu);
     SIM_KEEP(log_msg_max);
     SIM_KEEP(remote_qpn);
@@ -189,8 +197,8 @@ Answer init2rtr(DeviceState& s, const uint8_t* in, uint8_t* out) {
     take_rights(qp, qpc, static_cast<uint32_t>(GDA_GET(init2rtr_qp_in, in, opt_param_mask)));
 
     std::memcpy(qp->remote_gid, qpc + gid_at, sizeof qp->remote_gid);
-    std::memcpy(qp->local_gid, s.gids[index], sizeof qp->local_gid);
-    qp->version1 = s.gid_version1[index];
+    std::memcpy(qp->local_gid, s.gids[place], sizeof qp->local_gid);
+    qp->version1 = s.gid_version1[place];
     qp->remote_qpn = static_cast<uint32_t>(GDA_GET(qpc, qpc, remote_qpn));
     qp->expected_psn = static_cast<uint32_t>(GDA_GET(qpc, qpc, next_rcv_psn));
     qp->min_rnr_nak = static_cast<uint32_t>(GDA_GET(qpc, qpc, min_rnr_nak));
@@ -239,7 +247,16 @@ Answer init2init(DeviceState& s, const uint8_t* in, uint8_t* out) {
     Qp* qp;
     Answer answer = find(s, in, MLX5_QPC_STATE_INIT, &qp);
     if (answer.cause != Cause::none) return answer;
-    return take_optional(s, qp, context_of(in), static_cast<uint32_t>(GDA_GET(init2init_qp_in, in, opt_param_mask)));
+    const uint8_t* qpc = context_of(in);
+    const uint32_t optional = static_cast<uint32_t>(GDA_GET(init2init_qp_in, in, opt_param_mask));
+    uint32_t port = qp->port;
+    if (optional & MLX5_QP_OPTPAR_PRI_PORT)
+        answer = port_named(s, GDA_GET(qpc, qpc, primary_address_path.vhca_port_num), qp->name, &port);
+    if (answer.cause == Cause::none) answer = take_optional(s, qp, qpc, optional);
+    if (answer.cause != Cause::none) return answer;
+    qp->port = static_cast<uint8_t>(port);
+    if (optional & MLX5_QP_OPTPAR_PRI_PORT) GDA_SET(qpc, qp->context, primary_address_path.vhca_port_num, port);
+    return {};
 }
 
 Answer rts2rts(DeviceState& s, const uint8_t* in, uint8_t* out) {

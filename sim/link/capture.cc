@@ -121,8 +121,8 @@ bool count_interfaces(int fd, uint32_t* count) {
 
 // The MAC that a GID stands for: a NIC of this host, or made from the address as its owner would.
 void mac_for(const uint8_t gid[16], uint8_t mac[6]) {
-    uint32_t slot;
-    if (slot_of(gid, &slot)) return mac_of(slot, mac);
+    uint32_t slot, port;
+    if (slot_of(gid, &slot, &port)) return mac_of(slot, mac, port);
     mac[0] = 0x02, mac[1] = 0;
     std::memcpy(mac + 2, gid + 12, 4);
 }

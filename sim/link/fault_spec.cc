@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sim/link/address.h"
 #include "sim/link/wire.h"
 
 namespace sim {
@@ -161,11 +162,23 @@ const char UNORDERED[] = "unordered";  // the one setting without a value
 
 const char SETTINGS[] =
     "drop, duplicate, corrupt (a chance: 5% or 0.05), reorder (a chance, :N for behind how many), delay, jitter "
-    "(a time: 10us), rate (100Gb, 1GB: per second), seed (a number), link (up or down), unordered (no value)";
+    "(a time: 10us), rate (100Gb, 1GB: per second), seed (a number), link (up or down; down:2 is port 2 alone), "
+    "unordered (no value)";
 const char CLASS_WORDS[] =
     "any, request, answer, ack, nak, rnr, response, result, write, send, read, atomic, immediate, again, or an opcode "
     "such as RC_SEND_ONLY";
-const char CONDITIONS[] = "psn=, qpn= (destination), from= (sending queue pair), wqe=, nth=, first=; by= of a delay";
+const char CONDITIONS[] =
+    "psn=, qpn= (destination), from= (sending queue pair), port= (that sends), wqe=, nth=, first=; by= of a delay";
+
+// up, down, or down:N of one port; several clauses add up.
+bool link_state(const std::string& word, uint32_t* down) {
+    uint64_t port = 0;
+    if (word == "up") return *down = 0, true;
+    if (word == "down") return *down = (1u << MAX_PORTS) - 1, true;
+    if (word.compare(0, 5, "down:") != 0 || !whole(word.substr(5), &port) || !port || port > MAX_PORTS) return false;
+    *down |= 1u << (port - 1);
+    return true;
+}
 
 bool wrong(std::string* problem, const std::string& word, const std::string& clause, const std::string& may_be) {
     *problem = "faults: '" + word + "' in '" + clause + "' is not understood; may be: " + may_be;
@@ -202,8 +215,7 @@ bool setting(const std::string& clause, const std::string& word, FaultPlan* plan
     } else if (word == UNORDERED) {
         plan->unordered = true;
     } else if (name == "link") {
-        good = value == "up" || value == "down";
-        plan->down = value == "down";
+        good = link_state(value, &plan->down);
     } else {
         good = false;
     }
@@ -218,6 +230,7 @@ bool condition(const std::string& clause, const std::string& word, FaultRule* ru
     if (name == "psn") good = range(value, &rule->psn);
     if (name == "qpn") good = range(value, &rule->to_qpn);
     if (name == "from") good = range(value, &rule->from_qpn);
+    if (name == "port") good = range(value, &rule->port) && rule->port.from >= 1 && rule->port.from <= MAX_PORTS;
     if (name == "wqe") good = rule->wants_wqe = range(value, &rule->wqe);
     if (name == "nth") good = range(value, &rule->nth) && rule->nth.from > 0;
     if (name == "first") good = whole(value, &rule->first) && rule->first > 0;
@@ -352,7 +365,8 @@ bool FaultRule::matches(const Packet& packet) const {
     if (operation.transport == BTH_MANUFACTURER && about != Class::any && about != Class::opcode) right = false;
     if (!right || (wants_wqe && packet.note_index < 0)) return false;
     return psn.holds(GDA_GET(bth, packet.header, psn)) && to_qpn.holds(GDA_GET(bth, packet.header, dest_qp)) &&
-           from_qpn.holds(packet.note_qpn) && (!wants_wqe || wqe.holds(static_cast<uint64_t>(packet.note_index)));
+           from_qpn.holds(packet.note_qpn) && port.holds(packet.port) &&
+           (!wants_wqe || wqe.holds(static_cast<uint64_t>(packet.note_index)));
 }
 
 }  // namespace sim

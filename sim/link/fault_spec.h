@@ -46,6 +46,7 @@ struct FaultRule {
     Class about = Class::any;
     uint8_t opcode = 0;
     Range psn, to_qpn, from_qpn, wqe;  // numbers on the packet, and its sender's notes
+    Range port;                        // that sends it
     bool wants_wqe = false;            // packets of no WQE (answers) do not match
     Range nth{1, UINT64_MAX};          // of those that match all else, counted from 1
     uint64_t first = UINT64_MAX;       // of those, only the first so many
@@ -61,7 +62,7 @@ struct FaultPlan {
     uint64_t delay_ns = 0, jitter_ns = 0;
     uint64_t rate = 0;  // bytes per second; 0: no limit
     uint64_t seed = 1;
-    bool down = false;
+    uint32_t down = 0;       // ports whose link is down: bit 0 stands for port 1
     bool unordered = false;  // messages of a queue pair that arrive are placed in any order (engine/ordering.h)
     std::vector<FaultRule> rules;
 

@@ -53,7 +53,7 @@ uint64_t Faults::random() {
     return result;
 }
 
-Faults::Verdict Faults::judge(const Packet& packet) {
+Faults::Verdict Faults::judge(const Packet& packet, bool down) {
     const auto happens = [this](uint64_t chance) { return (random() >> 32) < chance; };
     Verdict v;
     v.drop = happens(plan_.drop);
@@ -76,7 +76,7 @@ Faults::Verdict Faults::judge(const Packet& packet) {
         if (rule.action == FaultRule::Action::delay) v.delay_ns += rule.by_ns;
         add(&v.why, rule.text);
     }
-    if (plan_.down) {
+    if (down) {
         v.drop = true;
         add(&v.why, "link is down");
     }

@@ -19,7 +19,8 @@ class Faults {
     // why.
     bool set(const std::string& text, std::string* problem);
     bool on() const { return on_; }
-    bool down() const { return plan_.down; }
+    // The ports whose link is down: bit 0 stands for port 1.
+    uint32_t down() const { return plan_.down; }
     // Whether messages of a queue pair that arrive are placed in any order, and the random numbers that decide it: of
     // their own, so that what befalls packets does not depend on them.
     bool unordered() const { return plan_.unordered; }
@@ -32,7 +33,8 @@ class Faults {
         uint64_t draw = 0;      // which bit is corrupted
         std::string why;        // for people: what applies, as typed
     };
-    Verdict judge(const Packet& packet);
+    // `down`: the link is, of a port on its way.
+    Verdict judge(const Packet& packet, bool down);
 
     // When a packet of so many bytes has left on a line of the planned rate; now, without one.
     uint64_t leaves_ns(uint64_t now_ns, size_t bytes);

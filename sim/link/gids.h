@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The addresses of a NIC as other processes see them: part of the inbox's shared header, written by the NIC that owns
-// it, read by carriers that look for the NIC behind a GID.
+// The addresses of a NIC, of all its ports, as other processes see them: part of the inbox's shared header, written by
+// the NIC that owns it, read by carriers that look for the NIC behind a GID.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -21,6 +22,8 @@ class SharedGids {
         uint64_t halves[2];
         std::memcpy(halves, gid, sizeof halves);
         for (int half = 0; half < 2; ++half) words_[index][half].store(halves[half], std::memory_order_release);
+        const auto behind = static_cast<uint32_t>(index) + 1;
+        if (behind > used_.load(std::memory_order_relaxed)) used_.store(behind, std::memory_order_release);
         changes_.store(before + 2, std::memory_order_release);
     }
     bool has(const uint8_t gid[16]) const {
@@ -30,9 +33,10 @@ class SharedGids {
         for (int attempt = 0; attempt < 100; ++attempt) {  // the owner may have died while it wrote
             const uint32_t before = changes_.load(std::memory_order_acquire);
             bool found = false;
-            for (const auto& entry : words_) {
-                found = found || (entry[0].load(std::memory_order_acquire) == halves[0] &&
-                                  entry[1].load(std::memory_order_acquire) == halves[1]);
+            const uint32_t used = std::min<uint32_t>(used_.load(std::memory_order_acquire), ALL_GIDS);
+            for (uint32_t i = 0; i < used; ++i) {
+                found = found || (words_[i][0].load(std::memory_order_acquire) == halves[0] &&
+                                  words_[i][1].load(std::memory_order_acquire) == halves[1]);
             }
             if (before % 2 == 0 && changes_.load(std::memory_order_relaxed) == before) return found;
         }
@@ -41,7 +45,8 @@ class SharedGids {
 
    private:
     std::atomic<uint32_t> changes_{0};
-    std::atomic<uint64_t> words_[GID_COUNT][2] = {};
+    std::atomic<uint32_t> used_{0};  // entries that were ever set: a NIC of one port has few
+    std::atomic<uint64_t> words_[ALL_GIDS][2] = {};
 };
 
 }  // namespace sim

@@ -18,7 +18,7 @@
 namespace sim {
 
 namespace {
-const uint64_t MAGIC = 0x6764612d696e6236;  // "gda-inb6": changes with the layout
+const uint64_t MAGIC = 0x6764612d696e6237;  // "gda-inb7": changes with the layout
 const uint64_t LOOKS_AGAIN_NS = 30000;      // a program that polls looks again within this time
 
 uint64_t now_ns() {

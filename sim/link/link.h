@@ -18,6 +18,7 @@ namespace sim {
 struct Packet {
     uint8_t source[16];  // GIDs
     uint8_t destination[16];
+    uint8_t port = 1;             // of the NIC that sends it, counted from 1; not on the wire
     bool version1 = false;        // RoCE v1: a GRH behind Ethernet type 0x8915; else RoCE v2: IP and UDP
     uint8_t traffic_class = 0;    // of the IP header
     uint8_t hop_limit = 64;       // of the IP header

@@ -33,14 +33,27 @@ Port::Port(const Clock& clock, Link::Receive own)
         problems_.push_back("no link to other processes: " + shm_->directory().problem() +
                             "; this NIC reaches only itself (set GDA_SIM_DIRECTORY to a directory of yours)");
     }
-    Gid gids[GID_COUNT];
-    for (int i = 0; i < GID_COUNT; ++i) gid_of(slot_, i, gids[i]);
-    set_gids(gids, GID_COUNT);
+    read_ports();
+    Gid gids[ALL_GIDS];
+    for (uint32_t i = 0; i < ports_ * GID_COUNT; ++i) gid_of(slot_, i % GID_COUNT, gids[i], i / GID_COUNT + 1);
+    set_gids(gids, ports_ * GID_COUNT);
     tap_.faults.set_stream(slot_);
     configure();
 }
 
-// What the environment orders.
+// GDA_SIM_PORTS. Nonsense is reported and does nothing.
+void Port::read_ports() {
+    const std::string value = environment("GDA_SIM_PORTS");
+    if (value.empty()) return;
+    if (value.size() == 1 && value[0] >= '1' && value[0] <= static_cast<char>('0' + MAX_PORTS)) {
+        ports_ = static_cast<uint32_t>(value[0] - '0');
+    } else {
+        problems_.push_back("GDA_SIM_PORTS=" + value + " is not a number from 1 to " + std::to_string(MAX_PORTS) +
+                            ": the NIC has one port");
+    }
+}
+
+// What else the environment orders.
 void Port::configure() {
     std::string problem;
     if (!set_faults(environment("GDA_SIM_FAULTS"), &problem)) problems_.push_back("GDA_SIM_FAULTS: " + problem);
@@ -74,20 +87,18 @@ void Port::configure() {
 Port::~Port() = default;
 
 void Port::set_gids(const Gid* gids, size_t count) {
-    gids_.resize(count);
+    tap_.gids.resize(count);
     for (size_t i = 0; i < count; ++i) {
-        if (std::memcmp(gids_[i].data(), gids[i], sizeof(Gid)) == 0) continue;
-        std::memcpy(gids_[i].data(), gids[i], sizeof(Gid));
+        if (std::memcmp(tap_.gids[i].data(), gids[i], sizeof(Gid)) == 0) continue;
+        std::memcpy(tap_.gids[i].data(), gids[i], sizeof(Gid));
         shm_->publish(static_cast<int>(i), gids[i]);
     }
 }
 
+void Port::set_up(bool up, uint32_t port) { tap_.down = up ? tap_.down & ~port_bit(port) : tap_.down | port_bit(port); }
+
 bool Port::own(const uint8_t gid[16]) const {
-    static const Gid empty = {};
-    if (std::memcmp(gid, empty, sizeof empty) == 0) return false;
-    for (const auto& g : gids_) {
-        if (std::memcmp(g.data(), gid, sizeof(Gid)) == 0) return true;
-    }
+    if (tap_.port_of(gid)) return true;
     for (const Address& address : addresses_) {
         if (std::memcmp(address.data(), gid, sizeof(Gid)) == 0) return true;
     }
@@ -119,7 +130,7 @@ int Port::poll(const Link::Receive& receive, int budget) {
 
 // What the NICs of other processes sent, while a fault or a capture is on.
 void Port::from_others(const Packet& packet, const Link::Receive& receive) {
-    const bool down = tap_.faults.down();
+    const bool down = (port_bit(tap_.arrives_at(packet)) & tap_.faults.down()) != 0;
     if (tap_.capture.on()) {
         const uint64_t now_ns = tap_.clock.now_ns();
         for_each_packet(packet, [&](const Packet& one) {
@@ -132,13 +143,15 @@ void Port::from_others(const Packet& packet, const Link::Receive& receive) {
 }
 
 bool Port::neighbour(const uint8_t gid[16], bool awake, uint8_t mac[6]) {
-    uint32_t slot;
-    if (shm_->find(gid, &slot) && (!awake || shm_->alive(gid))) return mac_of(slot, mac), true;
+    uint32_t slot, own_slot, port;
+    if (shm_->find(gid, &slot) && (!awake || shm_->alive(gid))) {
+        return mac_of(slot, mac, slot_of(gid, &own_slot, &port) ? port : 1), true;
+    }
     // The carriers on a wire find the station by themselves; programs only want to see that there is a way. The network
     // of UDP has no link that a link-local address could be on.
     const bool link_local = gid[0] == 0xfe && gid[1] == 0x80;
     if (!to_wire_ || (udp_ && link_local)) return false;
-    const uint8_t there[6] = {0x02, 0x67, 0x64, 0x61, 0x01, gid[15]};
+    const uint8_t there[6] = {0x02, 0x67, 0x64, 0x61, 0xff, gid[15]};
     return std::memcpy(mac, there, sizeof there), true;
 }
 

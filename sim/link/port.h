@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The port of a NIC: what the engine sees of the cable. It owns the carriers and chooses one by destination: this NIC
+// The ports of a NIC: what the engine sees of the cables. It owns the carriers and chooses one by destination: this NIC
 // itself, the NICs of other processes of this host, hosts behind a wire when addresses are configured, or nobody. Every
-// function is called under the lock of its NIC, except the counters. The environment may order faults (GDA_SIM_FAULTS)
-// and a capture (GDA_SIM_CAPTURE) from the start, addresses of this NIC on a wire (GDA_SIM_ADDRESS) and that the wire
-// is a virtual machine (GDA_SIM_ETHERNET): all read here alone. docs/simulator.md, "Links".
+// function is called under the lock of its NIC, except the counters. The environment may order how many ports there are
+// (GDA_SIM_PORTS), faults (GDA_SIM_FAULTS) and a capture (GDA_SIM_CAPTURE) from the start, addresses of port 1 on a
+// wire (GDA_SIM_ADDRESS) and that the wire is a virtual machine (GDA_SIM_ETHERNET): all read here alone.
+// All ports share the carriers, one slot and one inbox: each port is a range of GIDs, and has a link state and an MTU
+// of its own. docs/simulator.md, "Links".
 #pragma once
 
-#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,12 +34,15 @@ class Port {
     // Sentences about what could not be set up, for the NIC's report.
     const std::vector<std::string>& problems() const { return problems_; }
 
-    // The GIDs that lead back to this NIC: from the start those made of its slot.
+    // How many ports there are, 1 to MAX_PORTS.
+    uint32_t ports() const { return ports_; }
+
+    // The GIDs that lead back to this NIC, GID_COUNT of each port: from the start those made of its slot.
     void set_gids(const Gid* gids, size_t count);
     bool own(const uint8_t gid[16]) const;
     // The MAC behind an address that leads somewhere; `awake`: its NIC must be alive. False: there is none.
     bool neighbour(const uint8_t gid[16], bool awake, uint8_t mac[6]);
-    // The addresses that GDA_SIM_ADDRESS gives this NIC, for its GID table: own ones in any case.
+    // The addresses that GDA_SIM_ADDRESS gives this NIC, for the GID table of port 1: own ones in any case.
     const std::vector<Address>& addresses() const { return addresses_; }
     // Whether the wire carries RoCE v1, which is not IP.
     bool carries_version1() const { return ethernet_ != nullptr; }
@@ -64,13 +68,13 @@ class Port {
     // What a thread may wait on for packets of hosts behind a wire; the inbox wakes by itself.
     std::vector<int> descriptors() const;
 
-    // The MTU of the netdev: an IP packet (RoCE v1: GRH packet) longer than this is dropped and counted.
-    void set_mtu(uint32_t bytes) { tap_.mtu_bytes = bytes; }
-    uint32_t mtu() const { return tap_.mtu_bytes; }
+    // The MTU of a port's netdev: an IP packet (RoCE v1: GRH packet) longer than this is dropped and counted.
+    void set_mtu(uint32_t bytes, uint32_t port = 1) { tap_.mtu_bytes[port - 1] = bytes; }
+    uint32_t mtu(uint32_t port = 1) const { return tap_.mtu_bytes[port - 1]; }
 
-    // Whether the cable is plugged in. Without it everything that is sent or has arrived is lost.
-    void set_up(bool up) { tap_.up = up; }
-    bool up() const { return tap_.up; }
+    // Whether the cable of a port is plugged in. Without it everything that is sent there or has arrived is lost.
+    void set_up(bool up, uint32_t port = 1);
+    bool up(uint32_t port = 1) const { return !(tap_.down & port_bit(port)); }
 
     // Whether the NIC with that GID lives on this host; and whether it has not yet looked at all that was sent to it:
     // its answer may still come, however long the machine lets it wait.
@@ -92,6 +96,7 @@ class Port {
     static std::vector<std::string> counter_names() { return LinkCounters::names(); }
 
    private:
+    void read_ports();
     void configure();
     void from_others(const Packet& packet, const Link::Receive& receive);
 
@@ -104,8 +109,7 @@ class Port {
         LinkCounters& counters_;
     };
 
-    uint32_t slot_ = 0;
-    std::vector<std::array<uint8_t, 16>> gids_;
+    uint32_t slot_ = 0, ports_ = 1;
     std::vector<std::string> problems_;
     Tap tap_;
     Loopback loopback_;

@@ -33,7 +33,8 @@ void Shm::publish(int index, const Gid& gid) {
 bool Shm::find(const uint8_t gid[16], uint32_t* slot) {
     if (!directory_.inbox()) return false;
     // The receiver looks whether the address is still its own: here the slot in it is enough.
-    return slot_of(gid, slot) || search(gid, slot);
+    uint32_t port;
+    return slot_of(gid, slot, &port) || search(gid, slot);
 }
 
 // Whoever comes, goes or changes its addresses changes the directory's time: between two changes one look at all is
@@ -97,8 +98,11 @@ bool Shm::knows(const uint8_t gid[16]) {
 }
 
 bool Shm::alive(const uint8_t gid[16]) {
-    uint32_t slot;
-    return find(gid, &slot) && directory_.alive(slot);
+    uint32_t slot, own_slot, port;
+    if (!find(gid, &slot) || !directory_.alive(slot)) return false;
+    // A NIC need not have so many ports.
+    Inbox* inbox = slot_of(gid, &own_slot, &port) && port > 1 ? peer(slot) : nullptr;
+    return !inbox || inbox->gids().has(gid);
 }
 
 bool Shm::behind(const uint8_t gid[16]) {

@@ -4,6 +4,7 @@
 #include "sim/link/tapped.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "sim/link/run.h"
 #include "sim/link/wire.h"
@@ -15,12 +16,26 @@ uint64_t Tap::due_ns() const {
     return packet && room_ns ? std::min(packet, room_ns) : packet + room_ns;
 }
 
+uint32_t Tap::port_of(const uint8_t gid[16]) const {
+    static const Gid empty = {};
+    if (std::memcmp(gid, empty, sizeof empty) == 0) return 0;
+    for (size_t i = 0; i < gids.size(); ++i) {
+        if (std::memcmp(gids[i].data(), gid, sizeof(Gid)) == 0) return static_cast<uint32_t>(i / GID_COUNT) + 1;
+    }
+    return 0;
+}
+
+bool Tap::uses(const Packet& packet, uint32_t ports) const {
+    return ports && ((port_bit(packet.port) | port_bit(port_of(packet.destination))) & ports);
+}
+
 bool Tapped::send(const Packet& packet) {
-    if (!tap_.up) return tap_.counters.count(LinkCounter::packets_without_link), true;
+    if (tap_.uses(packet, tap_.down)) return tap_.counters.count(LinkCounter::packets_without_link), true;
     // Most packets are shorter than any headers would let them be; the exact size is asked for only near the limit.
     const size_t payload = packet.run_mtu ? packet.run_mtu : packet.payload_bytes;
-    const bool near = payload + sizeof packet.header + MAX_NETWORK_BYTES + ICRC_BYTES + 3 > tap_.mtu_bytes;
-    if (near && network_packet_bytes(packet) > tap_.mtu_bytes) {
+    const uint32_t mtu_bytes = tap_.mtu_bytes[packet.port - 1];
+    const bool near = payload + sizeof packet.header + MAX_NETWORK_BYTES + ICRC_BYTES + 3 > mtu_bytes;
+    if (near && network_packet_bytes(packet) > mtu_bytes) {
         if (packet.run_mtu) return apart(packet);
         tap_.counters.count(LinkCounter::packets_over_link_mtu);
         if (tap_.capture.on()) tap_.capture.sent(packet, tap_.clock.now_ns(), "lost: longer than the netdev's MTU");
@@ -30,8 +45,12 @@ bool Tapped::send(const Packet& packet) {
 }
 
 int Tapped::poll(const Receive& receive, int budget) {
-    if (tap_.up) return carrier_.poll(receive, budget);
-    return carrier_.poll([this](const Packet&) { tap_.counters.count(LinkCounter::packets_without_link); }, budget);
+    if (!tap_.down) return carrier_.poll(receive, budget);
+    const auto plugged_in = [this, &receive](const Packet& packet) {
+        if (!(port_bit(tap_.arrives_at(packet)) & tap_.down)) return receive(packet);
+        tap_.counters.count(LinkCounter::packets_without_link);
+    };
+    return carrier_.poll(plugged_in, budget);
 }
 
 // A run with a packet that is too long (the last of them may be short enough), or where each is looked at.
@@ -47,13 +66,14 @@ bool Tapped::look(const Packet& packet) {
         return false;
     }
     Faults::Verdict verdict;
-    if (tap_.faults.on()) verdict = tap_.faults.judge(packet);
+    const bool down = tap_.uses(packet, tap_.faults.down());
+    if (tap_.faults.on()) verdict = tap_.faults.judge(packet, down);
     if (tap_.capture.on()) {
         tap_.capture.sent(packet, now_ns,
                           verdict.why.empty() ? "" : (verdict.drop ? "dropped by fault: " : "fault: ") + verdict.why);
         if (packet.unreadable) return true;
     }
-    if (tap_.faults.down()) return tap_.counters.count(LinkCounter::fault_link_down), true;
+    if (down) return tap_.counters.count(LinkCounter::fault_link_down), true;
     const uint64_t left_ns = tap_.faults.leaves_ns(now_ns, frame_bytes(packet)), due_ns = left_ns + verdict.delay_ns;
     if (due_ns > now_ns) tap_.counters.count(LinkCounter::fault_delayed);
     if (verdict.drop) return tap_.counters.count(LinkCounter::fault_dropped), true;
@@ -90,6 +110,7 @@ bool Tapped::corrupt(const Packet& packet, const Faults::Verdict& verdict, uint6
         tap_.counters.count(LinkCounter::fault_corruption_caught);
         return true;
     }
+    decoded.packet.port = packet.port;
     decoded.packet.note_qpn = packet.note_qpn;
     decoded.packet.note_index = packet.note_index;
     decoded.packet.note_again = packet.note_again;

@@ -66,12 +66,10 @@ std::vector<const char*> names(const std::string& directory) {
 }
 
 namespace {
-// The NIC whose directory the path names: .../mlx5_<n>/...
-int nic_of(const char* path) {
-    constexpr const char* name = "/mlx5_";
-    const char* found = strstr(path, name);
-    const int nic = found ? found[strlen(name)] - '0' : 0;
-    return nic >= 0 && nic < Nic::count() ? nic : 0;
+// The digit behind a part of the path: .../mlx5_<nic>/ports/<port>/...
+int digit_behind(const char* path, const char* part) {
+    const char* found = strstr(path, part);
+    return found ? found[strlen(part)] - '0' : -1;
 }
 }  // namespace
 
@@ -80,9 +78,12 @@ void refresh(const char* path) {
     if (!file) return;
     char text[32];
     {
-        const Nic nic(nic_of(path), Nic::Make::no);
+        const int index = digit_behind(path, "/mlx5_"), port = digit_behind(path, "/ports/");
+        if (index < 0 || index >= Nic::count() || port < 1) return;
+        const Nic nic(index, Nic::Make::no);
         if (!nic) return;
-        const auto value = static_cast<unsigned long long>(nic->counter(file->counter) / file->unit);
+        const auto value =
+            static_cast<unsigned long long>(nic->counter(file->counter, static_cast<uint32_t>(port)) / file->unit);
         snprintf(text, sizeof text, "%llu\n", value);
     }
     // In one write without a moment of emptiness: counters only grow, so a reader sees the old or the new value.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The port's counters as files: ports/1/counters and ports/1/hw_counters of the sysfs tree. A file is written when a
-// program is about to open it, for nobody could rewrite all of them all the time.
+// The counters of each port as files: ports/N/counters and ports/N/hw_counters of the sysfs tree. A file is written
+// when a program is about to open it, for nobody could rewrite all of them all the time.
 #pragma once
 
 #include <string>

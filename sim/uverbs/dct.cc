@@ -62,6 +62,7 @@ int to_receive(Qp& qp, const ib_uverbs_modify_qp& r) {
 
 int modify_dct(Qp& qp, const ib_uverbs_modify_qp& r) {
     if (!(r.attr_mask & a::state) || !valid_values(r)) return EINVAL;
+    if ((r.attr_mask & a::port) && !Nic::has_port(r.port_num)) return EINVAL;  // the card sees it at RTR only
     const auto to = static_cast<QpState>(r.qp_state);
     int error = EINVAL;
     if (qp.state == QpState::reset && to == QpState::init) error = to_init(qp, r);
@@ -89,7 +90,7 @@ int query_dct(Qp& qp, ib_uverbs_query_qp_resp* r) {
     r->dest.sgid_index = static_cast<uint8_t>(SIM_OF_DCTC(my_addr_index));
     r->dest.hop_limit = static_cast<uint8_t>(SIM_OF_DCTC(hop_limit));
     r->dest.is_global = 1;
-    r->dest.port_num = identity::port;
+    r->dest.port_num = r->port_num;
     return 0;
 }
 

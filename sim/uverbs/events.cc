@@ -234,13 +234,13 @@ void listen(const std::shared_ptr<Channel>& channel) {
     tables().asynchronous[channel.get()] = Nic::current();
 }
 
-int raise(int event, int nic) {
+int raise(int event, int nic, uint32_t port) {
     const bool of_port =
         (event >= port_active && event <= sm_change) || event == client_reregister || event == gid_change;
-    if (!of_port && event != device_fatal) return -EINVAL;
+    if ((!of_port && event != device_fatal) || !Nic::has_port(port)) return -EINVAL;
     std::lock_guard<std::mutex> guard(tables().mutex);
     ib_uverbs_async_event_desc record{};
-    record.element = of_port ? identity::port : 0;
+    record.element = of_port ? port : 0;
     record.event_type = static_cast<uint32_t>(event);
     int told = 0;
     for (const auto& [channel, owner] : tables().asynchronous) {

@@ -86,9 +86,9 @@ enum : int {
     gid_change = 18,
 };
 
-// An event of a NIC or of its port (enum ib_event_type), to the asynchronous channel of every context of it. How many
-// channels heard it, or -EINVAL.
-int raise(int event, int nic);
+// An event of a NIC or of one of its ports (enum ib_event_type), to the asynchronous channel of every context of it.
+// How many channels heard it, or -EINVAL.
+int raise(int event, int nic, uint32_t port);
 
 // A record that no event makes: the answer of an asynchronous command.
 void send(Channel& channel, const void* record, size_t bytes);

@@ -71,6 +71,7 @@ bool read_limits(Device& device, Limits* limits) {
     l.frequency_khz = GDA_GET(cmd_hca_cap, cap, device_frequency_khz);
     l.ack_delay = GDA_GET(cmd_hca_cap, cap, local_ca_ack_delay);
     l.vhca_id = GDA_GET(cmd_hca_cap, cap, vhca_id);
+    l.ports = GDA_GET(cmd_hca_cap, cap, num_ports);
     // Atomic as the verbs mean it: both operations on eight bytes, with answers in the program's byte order.
     uint8_t atomics[GDA_BYTES_OF(atomic_caps)];
     if (!query_capabilities(device, gda::prm::HCA_CAP_ATOMIC, atomics)) return false;
@@ -194,21 +195,22 @@ void Nic::set_thread(Device::Thread mode) {
     }
 }
 
-int Nic::set_gid(int index, const uint8_t* gid, bool version1) {
-    if (const int error = device_->set_gid(index, gid, version1)) return error;
+int Nic::set_gid(uint32_t port, int index, const uint8_t* gid, bool version1) {
+    if (const int error = device_->set_gid(index, gid, version1, port)) return error;
     sysfs::refresh();
-    events::raise(events::gid_change, index_);
+    events::raise(events::gid_change, index_, port);
     return 0;
 }
-int Nic::set_link(bool up) {
-    if (device_->link_up() == up) return 0;
-    device_->set_link_up(up);
+int Nic::set_link(uint32_t port, bool up) {
+    const bool was_up = device_->link_up(port);
+    if (const int error = device_->set_link_up(up, port)) return error;
+    if (was_up == up) return 0;
     sysfs::refresh();
-    events::raise(up ? events::port_active : events::port_error, index_);
+    events::raise(up ? events::port_active : events::port_error, index_, port);
     return 0;
 }
-int Nic::set_link_mtu(uint32_t bytes) {
-    if (const int error = device_->set_link_mtu(bytes)) return error;
+int Nic::set_link_mtu(uint32_t port, uint32_t bytes) {
+    if (const int error = device_->set_link_mtu(bytes, port)) return error;
     sysfs::refresh();
     return 0;
 }

@@ -21,6 +21,7 @@ struct Limits {
     uint32_t log_max_requests = 0,
              log_max_responses = 0;                  // reads and atomics in flight per QP: as requester, responder
     uint32_t max_send_wqe = 0, max_receive_wqe = 0;  // bytes
+    uint32_t ports = 1;
     uint32_t gid_entries = 0, pkey_entries = 0, frequency_khz = 0, ack_delay = 0, vhca_id = 0;
     uint32_t device_memory = 0, device_memory_unit = 0;  // bytes: all of it, and the least that is given
     uint32_t log_device_memory_alignment = 0;            // the largest that may be asked for
@@ -31,7 +32,6 @@ struct Limits {
 namespace identity {
 constexpr uint32_t vendor_oui = 0x2c9;  // what verbs say; the PCI vendor is 0x15b3
 constexpr uint32_t pci_vendor = 0x15b3, pci_device = 0x1021, pci_subsystem = 0x0041;
-constexpr int port = 1;
 constexpr uint32_t completion_vectors = 1;
 constexpr unsigned firmware_major = 28, firmware_minor = 0, firmware_sub = 1;  // 28 is ConnectX-7's family
 uint64_t node_guid(int nic);  // host byte order, made from the MAC as a card does
@@ -68,10 +68,12 @@ class Nic {
     static const Limits& limits();  // valid once a Nic has been non-null
     static std::string message();   // why making it failed
     static void set_thread(Device::Thread mode);
-    // What the driver tells every context: an entry of the address table changed, the link went up or down.
-    int set_gid(int index, const uint8_t* gid, bool version1);
-    int set_link(bool up);
-    int set_link_mtu(uint32_t bytes);
+    // Whether a program may name that port: they count from 1. Valid when limits() are.
+    static bool has_port(uint64_t port) { return port >= 1 && port <= limits().ports; }
+    // What the driver tells every context: an entry of a port's address table changed, its link went up or down.
+    int set_gid(uint32_t port, int index, const uint8_t* gid, bool version1);
+    int set_link(uint32_t port, bool up);
+    int set_link_mtu(uint32_t port, uint32_t bytes);
     static int step();  // one step of all of them; 0 where there is no NIC. The cheapest way to it: the poll path.
 
    private:

@@ -9,10 +9,10 @@
 
 namespace sim::uverbs {
 
-int resolve_mac(uint32_t gid_index, const uint8_t gid[16], uint8_t mac[6]) {
+int resolve_mac(uint32_t port, uint32_t gid_index, const uint8_t gid[16], uint8_t mac[6]) {
     Nic nic;
     if (!nic) return ENODEV;
-    return -nic->neighbour(static_cast<int>(gid_index), gid, mac);
+    return -nic->neighbour(static_cast<int>(gid_index), gid, mac, port);
 }
 
 }  // namespace sim::uverbs

@@ -7,8 +7,8 @@
 
 namespace sim::uverbs {
 
-// For packets from entry `gid_index` to `gid`. 0 or the kernel's errno: EINVAL (no such index), ENODATA (an empty
-// entry), ETIMEDOUT (nobody on the link answers), EHOSTUNREACH.
-int resolve_mac(uint32_t gid_index, const uint8_t gid[16], uint8_t mac[6]);
+// For packets from entry `gid_index` of a port to `gid`. 0 or the kernel's errno: EINVAL (no such port or index),
+// ENODATA (an empty entry), ETIMEDOUT (nobody on the link answers), EHOSTUNREACH.
+int resolve_mac(uint32_t port, uint32_t gid_index, const uint8_t gid[16], uint8_t mac[6]);
 
 }  // namespace sim::uverbs

@@ -71,10 +71,11 @@ int create(Context& context, const WriteCommand& command) {
     if (!pd) return EINVAL;
     const auto& attributes = request.attr;
     // RoCE has no local routes: every address is a GID.
-    if (attributes.port_num != identity::port || !attributes.is_global) return EINVAL;
+    if (!Nic::has_port(attributes.port_num) || !attributes.is_global) return EINVAL;
     mlx5_ib_create_ah_resp driver{};
     driver.response_length = static_cast<uint32_t>(std::min(sizeof driver, command.driver_out.bytes));
-    if (int error = resolve_mac(attributes.grh.sgid_index, attributes.grh.dgid, driver.dmac)) return error;
+    if (int error = resolve_mac(attributes.port_num, attributes.grh.sgid_index, attributes.grh.dgid, driver.dmac))
+        return error;
     ib_uverbs_create_ah_resp response{};
     response.ah_handle = context.objects.add(std::make_unique<AddressHandle>(), {pd});
     command.answer(response);

@@ -22,12 +22,12 @@ uint8_t path_mtu_of(uint32_t link_mtu_bytes) {
     return mtu;
 }
 
-PortState port_state(const Nic& nic) {
+PortState port_state(const Nic& nic, uint32_t number) {
     PortState port;
-    const bool up = nic->link_up();
+    const bool up = nic->link_up(number);
     port.state = up ? port_is_active : port_down;
     port.physical = up ? physical_link_up : physical_disabled;
-    port.active_mtu = path_mtu_of(nic->link_mtu());
+    port.active_mtu = path_mtu_of(nic->link_mtu(number));
     return port;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The port as the driver derives it from the link behind it. Used by queries and by sysfs.
+// A port as the driver derives it from the link behind it. Used by queries and by sysfs.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct PortState {
     uint8_t physical = 0;    // 3 disabled, 5 link up
     uint8_t active_mtu = 0;  // enum ib_mtu: 1 (256 bytes) to 5 (4096)
 };
-PortState port_state(const Nic& nic);
+PortState port_state(const Nic& nic, uint32_t number);
 
 // The largest path MTU that a network device's MTU leaves room for, as enum ib_mtu; 0: none.
 uint8_t path_mtu_of(uint32_t link_mtu_bytes);

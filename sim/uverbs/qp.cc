@@ -280,7 +280,7 @@ void read_path(const uint8_t* out, ib_uverbs_qp_dest* path) {
     path->traffic_class = static_cast<uint8_t>(SIM_PATH(tclass));
     path->sl = static_cast<uint8_t>(SIM_PATH(eth_prio));
     path->is_global = 1;
-    path->port_num = identity::port;
+    path->port_num = static_cast<uint8_t>(SIM_PATH(vhca_port_num));
 }
 
 }  // namespace

@@ -74,13 +74,13 @@ bool allowed(QpState from, QpState to, Service service, uint32_t mask) {
 bool valid_values(const ib_uverbs_modify_qp& r) {
     const Limits& l = Nic::limits();
     const uint32_t mask = r.attr_mask;
-    if ((mask & a::port) && r.port_num != identity::port) return false;
+    if ((mask & a::port) && !r.port_num) return false;  // one that is too large the card refuses, and says why
     if ((mask & a::pkey_index) && r.pkey_index >= l.pkey_entries) return false;
     if ((mask & a::path_mtu) &&
         (r.path_mtu < gda::prm::MLX5_QPC_MTU_256_BYTES || r.path_mtu > gda::prm::MLX5_QPC_MTU_4K_BYTES))
         return false;
     if ((mask & a::av) &&
-        (r.dest.port_num != identity::port || !r.dest.is_global || r.dest.sgid_index >= Device::gid_count()))
+        (!Nic::has_port(r.dest.port_num) || !r.dest.is_global || r.dest.sgid_index >= Device::gid_count()))
         return false;
     if ((mask & a::max_qp_rd_atomic) && r.max_rd_atomic > 1u << l.log_max_requests) return false;
     if ((mask & a::max_dest_rd_atomic) && r.max_dest_rd_atomic > 1u << l.log_max_responses) return false;
@@ -127,6 +127,7 @@ uint32_t optional_fields(uint32_t mask) {
     if (mask & (a::access_flags | a::max_dest_rd_atomic))
         bits |= MLX5_QP_OPTPAR_RWE | MLX5_QP_OPTPAR_RRE | MLX5_QP_OPTPAR_RAE;
     if (mask & a::pkey_index) bits |= MLX5_QP_OPTPAR_PKEY_INDEX;
+    if (mask & a::port) bits |= MLX5_QP_OPTPAR_PRI_PORT;
     if (mask & a::min_rnr_timer) bits |= MLX5_QP_OPTPAR_RNR_TIMEOUT;
     if (mask & a::qkey) bits |= MLX5_QP_OPTPAR_Q_KEY;
     return bits;
@@ -135,7 +136,7 @@ uint32_t optional_fields(uint32_t mask) {
 // The RoCE path. 0, or an errno when nobody can be behind the address.
 int fill_path(const ib_uverbs_qp_dest& path, uint8_t* in) {
     uint8_t mac[6];
-    if (int error = resolve_mac(path.sgid_index, path.dgid, mac)) return error;
+    if (int error = resolve_mac(path.port_num, path.sgid_index, path.dgid, mac)) return error;
     uint64_t mac48 = 0;
     for (uint8_t byte : mac) mac48 = mac48 << 8 | byte;
     memcpy(in + GDA_BYTE_OFFSET(init2rtr_qp_in, qpc.primary_address_path.rgid_rip), path.dgid, sizeof path.dgid);
@@ -148,10 +149,10 @@ int fill_path(const ib_uverbs_qp_dest& path, uint8_t* in) {
     SIM_SET_QPC(primary_address_path.dscp, path.traffic_class >> 2);
     SIM_SET_QPC(primary_address_path.flow_label, path.flow_label);
     SIM_SET_QPC(primary_address_path.eth_prio, path.sl & 7);
-    SIM_SET_QPC(primary_address_path.vhca_port_num, identity::port);
+    SIM_SET_QPC(primary_address_path.vhca_port_num, path.port_num);  // the card refuses another than INIT's
     // RoCE v2 carries a UDP source port from the flow label, in the range reserved for it.
     Nic nic;
-    if (nic && !nic->gid_is_version1(path.sgid_index))
+    if (nic && !nic->gid_is_version1(path.sgid_index, path.port_num))
         SIM_SET_QPC(primary_address_path.udp_sport, 0xc000 | (path.flow_label & 0x3fff));
     return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Questions about the device, its port and its address table, and what opens a context for use: GET_CONTEXT, or
+// Questions about the device, its ports and their address tables, and what opens a context for use: GET_CONTEXT, or
 // QUERY_CONTEXT for one that came from elsewhere, and ASYNC_EVENT_ALLOC.
 // Answers are what mlx5_ib derives from the card's capabilities. Not announced, because the NIC does not do it: CQE
 // compression, multi-packet WQEs, on-demand paging, TSO, raw packets, tag matching.
@@ -66,18 +66,18 @@ ib_uverbs_query_device_resp device_attributes() {
     r.max_ah = INT32_MAX;
     r.max_pkeys = static_cast<uint16_t>(l.pkey_entries);
     r.local_ca_ack_delay = static_cast<uint8_t>(l.ack_delay);
-    r.phys_port_cnt = 1;
+    r.phys_port_cnt = static_cast<uint8_t>(l.ports);
     return r;
 }
 
-ib_uverbs_query_port_resp port_attributes(const Nic& nic) {
+ib_uverbs_query_port_resp port_attributes(const Nic& nic, uint32_t port) {
     const Limits& l = Nic::limits();
     ib_uverbs_query_port_resp r{};
     r.port_cap_flags = IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS;
     r.max_msg_sz = 1u << l.log_max_message;
     r.gid_tbl_len = l.gid_entries;
     r.pkey_tbl_len = static_cast<uint16_t>(l.pkey_entries);
-    const PortState state = port_state(nic);
+    const PortState state = port_state(nic, port);
     r.state = state.state;
     r.max_mtu = mtu_4096;
     r.active_mtu = state.active_mtu;
@@ -91,16 +91,16 @@ ib_uverbs_query_port_resp port_attributes(const Nic& nic) {
 }
 
 // False: the entry is empty.
-bool gid_at(const Nic& nic, uint32_t index, ib_uverbs_gid_entry* entry) {
+bool gid_at(const Nic& nic, uint32_t port, uint32_t index, ib_uverbs_gid_entry* entry) {
     static const uint8_t empty[16] = {};
     *entry = {};
     uint8_t gid[16];
-    nic->gid(static_cast<int>(index), gid);
+    nic->gid(static_cast<int>(index), gid, port);
     memcpy(entry->gid, gid, sizeof gid);
     entry->gid_index = index;
-    entry->port_num = identity::port;
+    entry->port_num = port;
     entry->gid_type =
-        nic->gid_is_version1(static_cast<int>(index)) ? IB_UVERBS_GID_TYPE_ROCE_V1 : IB_UVERBS_GID_TYPE_ROCE_V2;
+        nic->gid_is_version1(static_cast<int>(index), port) ? IB_UVERBS_GID_TYPE_ROCE_V1 : IB_UVERBS_GID_TYPE_ROCE_V2;
     entry->netdev_ifindex = if_nametoindex(netdev_of(gid).c_str());
     return memcmp(gid, empty, sizeof gid) != 0;
 }
@@ -120,7 +120,7 @@ mlx5_ib_alloc_ucontext_resp context_attributes(uint8_t max_cqe_version, size_t r
     out.max_send_wqebb = 1u << l.log_max_qp_size;
     out.max_recv_wr = 1u << l.log_max_qp_size;
     out.max_srq_recv_wr = 1u << l.log_max_srq_size;
-    out.num_ports = 1;
+    out.num_ports = static_cast<uint16_t>(l.ports);
     out.response_length = static_cast<uint32_t>(std::min(sizeof out, room_bytes));
     out.cqe_version = std::min<uint8_t>(max_cqe_version, 1);
     out.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
@@ -196,25 +196,26 @@ int query_device_ex(Context&, const WriteCommand& command) {
 int query_port(Context&, const WriteCommand& command) {
     ib_uverbs_query_port request;
     if (!command.read(&request)) return ENOSPC;
-    if (request.port_num != identity::port) return EINVAL;
+    if (!Nic::has_port(request.port_num)) return EINVAL;
     Nic nic;
     if (!nic) return ENODEV;
-    command.answer(port_attributes(nic));
+    command.answer(port_attributes(nic, request.port_num));
     return 0;
 }
 
 int query_port_ioctl(Context&, Request& request) {
-    if (request.constant(UVERBS_ATTR_QUERY_PORT_PORT_NUM) != uint64_t{identity::port}) return EINVAL;
+    const auto port = request.constant(UVERBS_ATTR_QUERY_PORT_PORT_NUM);
+    if (!port || !Nic::has_port(*port)) return EINVAL;
     Nic nic;
     if (!nic) return ENODEV;
     ib_uverbs_query_port_resp_ex response{};
-    response.legacy_resp = port_attributes(nic);
+    response.legacy_resp = port_attributes(nic, static_cast<uint32_t>(*port));
     request.answer(UVERBS_ATTR_QUERY_PORT_RESP, response);
     return 0;
 }
 
 int driver_query_port(Context&, Request& request) {
-    if (request.value<uint32_t>(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM) != identity::port) return EINVAL;
+    if (!Nic::has_port(request.value<uint32_t>(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM))) return EINVAL;
     mlx5_ib_uapi_query_port response{};
     response.flags = MLX5_IB_UAPI_QUERY_PORT_VPORT | MLX5_IB_UAPI_QUERY_PORT_VPORT_VHCA_ID;
     response.vport_vhca_id = static_cast<uint16_t>(Nic::limits().vhca_id);
@@ -231,9 +232,9 @@ int gid_table(Context&, Request& request) {
     if (!nic) return ENODEV;
     std::vector<char> table;
     uint64_t entries = 0;  // those that are not empty
-    for (uint32_t i = 0; i < Nic::limits().gid_entries; ++i) {
+    for (uint32_t i = 0; i < Nic::limits().ports * Nic::limits().gid_entries; ++i) {
         ib_uverbs_gid_entry entry;
-        if (!gid_at(nic, i, &entry)) continue;
+        if (!gid_at(nic, i / Nic::limits().gid_entries + 1, i % Nic::limits().gid_entries, &entry)) continue;
         // Before any memory is taken: the size of an entry is the program's, and may be anything.
         if (++entries > room.bytes / *entry_bytes) return EINVAL;
         table.resize(entries * *entry_bytes);
@@ -246,13 +247,14 @@ int gid_table(Context&, Request& request) {
 
 int gid_entry(Context&, Request& request) {
     if (request.value<uint32_t>(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS)) return EINVAL;
-    if (request.value<uint32_t>(UVERBS_ATTR_QUERY_GID_ENTRY_PORT) != identity::port) return EINVAL;
+    const auto port = request.value<uint32_t>(UVERBS_ATTR_QUERY_GID_ENTRY_PORT);
+    if (!Nic::has_port(port)) return EINVAL;
     const auto index = request.value<uint32_t>(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX);
     if (index >= Nic::limits().gid_entries) return EINVAL;
     Nic nic;
     if (!nic) return ENODEV;
     ib_uverbs_gid_entry entry;
-    if (!gid_at(nic, index, &entry)) return ENODATA;
+    if (!gid_at(nic, port, index, &entry)) return ENODATA;
     request.answer(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, entry);
     return 0;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "sim/uverbs/counters.h"
 #include "sim/uverbs/nic.h"
@@ -93,10 +94,12 @@ void write_pci(Writer& w, const Names& names) {
            identity::pci_device, names.pci.c_str());
 }
 
-std::string port_directory(const Names& names) { return names.pci_directory + "/infiniband/" + names.ib + "/ports/1"; }
+std::string port_directory(const Names& names, uint32_t number) {
+    return names.pci_directory + "/infiniband/" + names.ib + "/ports/" + std::to_string(number);
+}
 
-void write_port(Writer& w, const Names& names) {
-    const std::string port = port_directory(names);
+void write_port(Writer& w, const Names& names, uint32_t number) {
+    const std::string port = port_directory(names, number);
     w.directory(port);
     w.file("link_layer", "Ethernet");
     w.file("lid", "0x0");
@@ -112,32 +115,31 @@ void write_port(Writer& w, const Names& names) {
     }
 }
 
-// The network device behind the port, as the addresses name it: one of this host.
-void write_netdev(Writer& w, const Names& names, const std::string& netdev, const Nic& nic) {
+// The network device behind a port, as the addresses name it: one of this host.
+void write_netdev(Writer& w, const Names& names, const std::string& netdev, const Nic& nic, uint32_t port) {
     uint8_t mac[6];
-    nic->mac(mac);
+    nic->mac(mac, port);
     w.directory(names.pci_directory + "/net/" + netdev);
-    w.file("mtu", "%u", nic->link_mtu());
-    w.file("operstate", "%s", nic->link_up() ? "up" : "down");
-    w.file("carrier", "%d", nic->link_up());
-    w.file("dev_port", "0");
+    w.file("mtu", "%u", nic->link_mtu(port));
+    w.file("operstate", "%s", nic->link_up(port) ? "up" : "down");
+    w.file("carrier", "%d", nic->link_up(port));
+    w.file("dev_port", "%u", port - 1);
     w.file("ifindex", "%u", if_nametoindex(netdev.c_str()));
     w.file("address", "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
 }
 
-void write_network(Writer& w, int index) {
-    const Nic nic(index);
-    if (!nic) return;
-    const Names names(index);
-    const std::string port = port_directory(names);
+// `netdevs`: those that a port before this one has; all ports may share the loopback device.
+void write_network_of_port(Writer& w, const Nic& nic, const Names& names, uint32_t of, std::set<std::string>* netdevs) {
+    const std::string port = port_directory(names, of);
     w.directory(port);
-    w.file("state", "%s", nic->link_up() ? "4: ACTIVE" : "1: DOWN");
-    w.file("phys_state", "%s", nic->link_up() ? "5: LinkUp" : "3: Disabled");
+    w.file("state", "%s", nic->link_up(of) ? "4: ACTIVE" : "1: DOWN");
+    w.file("phys_state", "%s", nic->link_up(of) ? "5: LinkUp" : "3: Disabled");
     w.file("rate", "400 Gb/sec (4X NDR)");
     static const uint8_t empty[16] = {};
+    std::set<std::string> mine;
     for (int i = 0; i < Device::gid_count(); ++i) {
         uint8_t gid[16];
-        nic->gid(i, gid);
+        nic->gid(i, gid, of);
         const std::string number = std::to_string(i);
         w.directory(port + "/gids");
         w.file(number.c_str(), "%s", quads(gid).c_str());
@@ -145,7 +147,7 @@ void write_network(Writer& w, int index) {
         // Of an empty entry the kernel has these files, too, and refuses to read them; here they are absent.
         w.directory(port + "/gid_attrs/types");
         if (there)
-            w.file(number.c_str(), "%s", nic->gid_is_version1(i) ? "IB/RoCE v1" : "RoCE v2");
+            w.file(number.c_str(), "%s", nic->gid_is_version1(i, of) ? "IB/RoCE v1" : "RoCE v2");
         else
             w.no_file(number.c_str());
         const std::string netdev = there ? netdev_of(gid) : std::string();
@@ -154,8 +156,19 @@ void write_network(Writer& w, int index) {
             w.no_file(number.c_str());
         else
             w.file(number.c_str(), "%s", netdev.c_str());
-        if (!netdev.empty()) write_netdev(w, names, netdev, nic);
+        if (netdev.empty() || netdevs->count(netdev)) continue;
+        write_netdev(w, names, netdev, nic, of);
+        mine.insert(netdev);
     }
+    netdevs->merge(mine);
+}
+
+void write_network(Writer& w, int index) {
+    const Nic nic(index);
+    if (!nic) return;
+    const Names names(index);
+    std::set<std::string> netdevs;
+    for (uint32_t port = 1; port <= Nic::limits().ports; ++port) write_network_of_port(w, nic, names, port, &netdevs);
 }
 
 void write_nic(Writer& w, int index) {
@@ -178,7 +191,7 @@ void write_nic(Writer& w, int index) {
     w.file("board_id", "GDA_SOFTWARE");
     w.file("node_desc", "gda software ConnectX-7");
     w.link("device", up);
-    write_port(w, names);
+    for (uint32_t port = Nic::limits().ports; port; --port) write_port(w, names, port);  // as in write_tree
     write_network(w, index);
     w.directory(verbs);
     w.file("ibdev", "%s", names.ib.c_str());

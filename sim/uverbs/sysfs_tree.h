@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the tree say: a PCI device for each NIC with an InfiniBand port, and class directories full of
+// What the files of the tree say: a PCI device for each NIC with its InfiniBand ports, and class directories full of
 // links to them. Used by sysfs.cc only.
 #pragma once
 

@@ -12,12 +12,13 @@ namespace {
 const uint64_t ACCESS_KEY = 0x1122334455667788;
 
 struct Target {  // a DCT
-    Target(Nic& n, Queue& cq, Shared& srq, uint32_t user_index) : nic(n) {
-        Call c = create(nic, cq.cqn, srq.number, user_index);
+    Target(Nic& n, Queue& cq, Shared& srq, uint32_t user_index, uint32_t at = 1) : nic(n), port(at) {
+        Call c = create(nic, cq.cqn, srq.number, user_index, 3, port);
         CHECK(c.send(nic));
         number = static_cast<uint32_t>(GDA_GET(create_dct_out, c.out.data(), dctn));
     }
-    static Call create(Nic& nic, uint32_t cqn, uint32_t srqn, uint32_t user_index, uint32_t mtu = 3) {
+    static Call create(Nic& nic, uint32_t cqn, uint32_t srqn, uint32_t user_index, uint32_t mtu = 3,
+                       uint32_t port = 1) {
         Call c = CALL(create_dct, MLX5_CMD_OP_CREATE_DCT);
         uint8_t* dctc = c.in.data() + GDA_BYTE_OFFSET(create_dct_in, dct_context_entry);
         GDA_SET(dctc, dctc, pd, nic.pdn);
@@ -26,7 +27,7 @@ struct Target {  // a DCT
         GDA_SET(dctc, dctc, user_index, user_index);
         GDA_SET(dctc, dctc, dc_access_key, ACCESS_KEY);
         GDA_SET(dctc, dctc, mtu, mtu);
-        GDA_SET(dctc, dctc, port, 1);
+        GDA_SET(dctc, dctc, port, port);
         GDA_SET(dctc, dctc, my_addr_index, 1);
         GDA_SET(dctc, dctc, min_rnr_nak, 1);
         GDA_SET(dctc, dctc, rre, 1);
@@ -49,6 +50,7 @@ struct Target {  // a DCT
         return std::vector<uint8_t>(dctc, dctc + GDA_BYTES_OF(dctc));
     }
     Nic& nic;
+    const uint32_t port;
     uint32_t number = 0;
 };
 
@@ -94,7 +96,7 @@ struct Crowd {
         GDA_SET(wqe_av_seg, av, dqp_dct, to.number);
         GDA_SET(wqe_dc_av_seg, av, dc_key, access);
         GDA_SET(wqe_av_seg, av, src_addr_index, 1);
-        nic.device.gid(1, av + GDA_BYTE_OFFSET(wqe_av_seg, rgid));
+        nic.device.gid(1, av + GDA_BYTE_OFFSET(wqe_av_seg, rgid), to.port);
         for (uint32_t n = 0; n < 3; ++n) std::memcpy(qp.segment(index, 1 + n), av + 16 * n, 16);
         qp.last = index;
         qp.producer += (ds + 3) / 4;
@@ -132,6 +134,29 @@ struct Crowd {
     Pages memory;
     Memory key;
 };
+
+void targets_of_two_ports() {
+    setenv("GDA_SIM_PORTS", "2", 1);
+    Options o = initiator();
+    o.port = 2;
+    Crowd w(o);
+    unsetenv("GDA_SIM_PORTS");
+    Target second(w.nic, w.cq, w.shared, 0xe, 2);
+    const auto context = second.context();
+    CHECK_EQ(GDA_GET(dctc, context.data(), port), 2);
+    for (const Target* to : {&w.b, &second}) {
+        std::memset(w.memory.p + Crowd::HALF, 0, Crowd::HALF);
+        const uint32_t i = w.move(w.a, *to, MLX5_OPCODE_RDMA_WRITE, 5000);
+        w.a.ring();
+        w.done(w.a_cq, i);
+        CHECK(w.same(5000));
+        CHECK_EQ(w.nic.device.counter("bytes_received", to->port), 5000);
+    }
+    CHECK_EQ(w.nic.device.counter("bytes_sent", 2), 10000);
+    Call c = Target::create(w.nic, w.cq.cqn, w.shared.number, 0xf, 3, 3);
+    CHECK(!c.send(w.nic));
+    CHECK(w.nic.said("port 3 of a NIC that has 2"));
+}
 
 void every_operation() {
     Crowd w;
@@ -430,6 +455,7 @@ int main(int argc, char** argv) {
     return run(
         {
             {"every_operation", every_operation},
+            {"targets_of_two_ports", targets_of_two_ports},
             {"turning_without_loss", turning_without_loss},
             {"turning_with_loss", turning_with_loss},
             {"wrong_access_key", wrong_access_key},

@@ -226,7 +226,7 @@ struct Options {
     bool receives = false, recordless = false, migrated = true;
     // "Not ready" waits 10 ms: settle() ends meanwhile, however slow a sanitizer makes the engine.
     uint32_t retry = 7, rnr = 7, timeout = 14, mtu = 5, min_rnr = 20, log_message = 30, psn = 0x100, rwe = 1;
-    uint32_t user_index = 0xabcde;
+    uint32_t user_index = 0xabcde, port = 1;
     uint32_t transport = MLX5_QPC_ST_RC, rre = 1, rae = 1, log_requests = 2, log_replies = 2, q_key = 0x1234;
     uint32_t rmpn = 0;        // not 0: receives come from this shared queue
     uint8_t* at = nullptr;    // rings and record in this memory
@@ -278,7 +278,7 @@ struct Pair {  // a queue pair
         Call c = CALL(rst2init_qp, MLX5_CMD_OP_RST2INIT_QP);
         uint8_t* qpc = c.in.data() + GDA_BYTE_OFFSET(rst2init_qp_in, qpc);
         GDA_SET(rst2init_qp_in, c.in.data(), qpn, qpn);
-        GDA_SET(qpc, qpc, primary_address_path.vhca_port_num, 1);
+        GDA_SET(qpc, qpc, primary_address_path.vhca_port_num, options.port);
         GDA_SET(qpc, qpc, rwe, options.rwe);
         GDA_SET(qpc, qpc, rre, options.rre);
         GDA_SET(qpc, qpc, rae, options.rae);
@@ -315,7 +315,7 @@ struct Pair {  // a queue pair
     }
     void connect(uint32_t remote_qpn, const uint8_t* gid = nullptr) {
         uint8_t own[16];
-        nic.device.gid(1, own);
+        nic.device.gid(1, own, options.port);
         CHECK_EQ(to_init(), MLX5_CMD_STAT_OK);
         CHECK_EQ(to_rtr(remote_qpn, gid ? gid : own), MLX5_CMD_STAT_OK);
         CHECK_EQ(to_rts(), MLX5_CMD_STAT_OK);
@@ -427,8 +427,10 @@ struct World {
           b(nic, b_cq, &b_cq, b_options),
           src(nic, source.address(), bytes),
           dst(nic, target.address(), bytes) {
-        a.connect(b.qpn);
-        b.connect(a.qpn);
+        uint8_t to_a[16], to_b[16];
+        nic.device.gid(1, to_a, a_options.port), nic.device.gid(1, to_b, b_options.port);
+        a.connect(b.qpn, to_b);
+        b.connect(a.qpn, to_a);
         for (size_t i = 0; i < bytes; ++i) source.p[i] = static_cast<uint8_t>(i * 7 + 1);
     }
     uint32_t write(uint32_t bytes, uint32_t ce = CE_ALWAYS) {

@@ -57,6 +57,88 @@ void changed_gids_are_the_own_ones() {
     CHECK(!port.own(first));
 }
 
+// One slot and one inbox for all ports: a GID range, a link and an MTU each.
+void several_ports() {
+    setenv("GDA_SIM_PORTS", "2", 1);
+    Sink a_sink, b_sink;
+    Port a(the_clock, a_sink.receive), b(the_clock, b_sink.receive);
+    unsetenv("GDA_SIM_PORTS");
+    CHECK(a.problems().empty() && a.ports() == 2 && b.slot() == 1);
+    Gid gid;
+    uint8_t mac[6];
+    for (uint32_t port = 1; port <= 3; ++port) {
+        for (int i = 0; i < DEFAULT_GIDS; ++i) {
+            gid_of(b.slot(), i, gid, port);
+            CHECK(!a.own(gid) && b.own(gid) == (port < 3));
+            CHECK(a.peer_lives(gid) == (port < 3));
+            CHECK(a.neighbour(gid, true, mac) == (port < 3));
+            if (port < 3) CHECK(mac[4] == port - 1 && mac[5] == 1);
+        }
+    }
+    Made to_second(RC_SEND_ONLY, 1, 64, 1);
+    gid_of(b.slot(), 3, to_second.packet.destination, 2);
+    const auto send = [&](uint32_t from, size_t arrives) {
+        to_second.packet.port = static_cast<uint8_t>(from);
+        b_sink.all.clear();
+        CHECK(a.route(to_second.packet.destination)->send(to_second.packet));
+        b.poll(b_sink.receive, 16);
+        CHECK_EQ(b_sink.all.size(), arrives);
+    };
+    send(1, 1);
+    a.set_up(false, 2);
+    CHECK(a.up(1) && !a.up(2));
+    send(1, 1);
+    send(2, 0);
+    a.set_up(true, 2);
+    b.set_up(false, 1);
+    send(2, 1);
+    b.set_up(false, 2);
+    send(2, 0);
+    b.set_up(true, 1);
+    b.set_up(true, 2);
+    a.set_mtu(352, 2);
+    Made longer(RC_SEND_ONLY, 1, 1000, 1);
+    for (const uint32_t from : {1, 2}) {
+        longer.packet.port = static_cast<uint8_t>(from);
+        CHECK(a.route(longer.packet.destination)->send(longer.packet));
+    }
+    CHECK_EQ(a.counter("packets_over_link_mtu"), 1);
+    b.poll(b_sink.receive, 16);
+
+    std::string problem;
+    CHECK(a.set_faults("link=down:2", &problem) && a.faults().down() == 2);
+    send(1, 1);
+    send(2, 0);
+    CHECK(a.set_faults("drop any port=1", &problem));
+    send(1, 0);
+    send(2, 1);
+    CHECK(a.set_faults("", &problem) && b.set_faults("link=down:2", &problem));
+    send(1, 0);
+    CHECK(b.set_faults("link=down:1", &problem));
+    send(1, 1);
+    CHECK(!a.set_faults("link=down:5", &problem) && !a.set_faults("drop any port=0", &problem));
+    Made to_self(RC_SEND_ONLY, 1, 8, 0);  // from port 1 to port 2 of the same NIC: both links count
+    gid_of(a.slot(), 3, to_self.packet.destination, 2);
+    a_sink.all.clear();
+    a.set_up(false, 2);
+    CHECK(a.route(to_self.packet.destination)->send(to_self.packet));
+    CHECK(a_sink.all.empty());
+    a.set_up(true, 2);
+    CHECK(a.route(to_self.packet.destination)->send(to_self.packet));
+    CHECK_EQ(a_sink.all.size(), 1);
+}
+
+void not_a_number_of_ports() {
+    for (const char* value : {"0", "5", "two", "11"}) {
+        setenv("GDA_SIM_PORTS", value, 1);
+        Sink sink;
+        Port port(the_clock, sink.receive);
+        CHECK_EQ(port.ports(), 1);
+        CHECK(port.problems().size() == 1 && port.problems()[0].find(value) != std::string::npos);
+    }
+    unsetenv("GDA_SIM_PORTS");
+}
+
 void another_nic_of_the_host() {
     Sink a_sink, b_sink;
     Port a(the_clock, a_sink.receive), b(the_clock, b_sink.receive);
@@ -235,6 +317,8 @@ int main(int argc, char** argv) {
         {
             {"own_gid_leads_back", own_gid_leads_back},
             {"changed_gids_are_the_own_ones", changed_gids_are_the_own_ones},
+            {"several_ports", several_ports},
+            {"not_a_number_of_ports", not_a_number_of_ports},
             {"another_nic_of_the_host", another_nic_of_the_host},
             {"a_stranger_gets_nothing", a_stranger_gets_nothing},
             {"longer_than_the_netdev_takes", longer_than_the_netdev_takes},

@@ -37,6 +37,7 @@ PROGRAMS = (
     "engine_transport_test",
     "engine_chaos_test",
     "engine_network_test",
+    "engine_ports_test",
     "engine_idle_test",
 )
 SOURCES = [p for room in ("link", "engine", "firmware") for p in sorted((ROOT / "sim" / room).glob("*.cc"))]

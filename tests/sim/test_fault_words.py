@@ -36,10 +36,12 @@ assignments = st.one_of(
     st.builds("rate={}".format, rates),
     st.builds("seed={}".format, numbers),
     st.sampled_from(["link=up", "link=down", "unordered"]),
+    st.builds("link=down:{}".format, st.integers(1, 4)),
 )
 conditions = st.one_of(
     st.builds("{}={}".format, st.sampled_from(["psn", "qpn", "from", "wqe"]), ranges),
     st.builds("first={}".format, st.integers(1, 10**6)),
+    st.builds("port={}".format, st.integers(1, 4)),
 )
 classes = st.sampled_from([*CLASSES, *OPCODES])
 rules = st.tuples(
@@ -68,7 +70,7 @@ def test_spaces_and_empty_clauses_mean_nothing(plan, data):
 @SETTINGS
 def test_a_word_that_does_not_exist_is_named(plan, data, word):
     known = {"drop", "duplicate", "corrupt", "delay", "jitter", "reorder", "rate", "seed", "link", *CLASSES}
-    known |= {"psn", "qpn", "from", "wqe", "nth", "first"}
+    known |= {"psn", "qpn", "from", "port", "wqe", "nth", "first"}
     assume(word.partition("=")[0] not in known)
     place = data.draw(st.integers(0, len(plan)))
     in_rule = data.draw(st.booleans())

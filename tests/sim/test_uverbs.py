@@ -168,6 +168,66 @@ print(read(1, "state"), read(1, "phys_state"), read(1, "../../device/net/lo/mtu"
     ], done.stdout + done.stderr  # fmt: skip
 
 
+def test_sysfs_of_two_ports(environment: dict[str, str]) -> None:
+    """Each port has a directory; a change shows in that of the port that it is about, and traffic in its counters."""
+    script = """
+import gda
+from gda import attach
+from pathlib import Path
+software = attach.software_nic()
+print(software.ports, [p.name for p in sorted(Path("/sys/class/infiniband/mlx5_0/ports").iterdir())])
+def read(port, name):
+    with open(f"/sys/class/infiniband/mlx5_0/ports/{port}/{name}") as file:
+        return file.read().strip()
+def both(name):
+    print(name, [read(port, name) for port in (1, 2)])
+both("gid_attrs/types/3"), both("gid_attrs/ndevs/3"), both("link_layer"), both("rate"), both("pkeys/0")
+print([[read(port, "gids/3")[-9:-2] for port in (1, 2)], read(1, "../../device/net/lo/dev_port")])
+software.set_gid(5, bytes(10) + bytes([255, 255, 10, 0, 0, 2]), "RoCE v2", port=2)
+software.set_link(False, port=1)
+print([read(port, "gids/5")[-9:] for port in (1, 2)])
+both("state"), both("phys_state")
+software.set_link(True, port=1)
+with gda.open(port=2) as nic:
+    one, other = nic.loopback_pair()
+    with nic.allocate(8) as memory:
+        nic_put = gda.Kernel(
+            '#include <gda/gda.h>\\n'
+            'GDA_KERNEL(put)(gda_qp* qp, gda_mr mr) { gda_wait(qp, gda_put(qp, mr, 0, mr, 0, 8), GDA_MS(20000)); }',
+            target="host",
+        )
+        nic_put.put[1, 1](one, memory)
+both("counters/port_xmit_data"), both("hw_counters/rx_write_requests")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**environment, "GDA_SIM_PORTS": "2", "PYTHONPATH": str(ROOT)},
+        timeout=DEADLINE_S, text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        "2 ['1', '2']", "gid_attrs/types/3 ['RoCE v2', 'RoCE v2']", "gid_attrs/ndevs/3 ['lo', 'lo']",
+        "link_layer ['Ethernet', 'Ethernet']", "rate ['400 Gb/sec (4X NDR)', '400 Gb/sec (4X NDR)']",
+        "pkeys/0 ['0xffff', '0xffff']", "[['7f47:00', '7f47:01'], '0']", "['0000:0000', '0a00:0002']",
+        "state ['1: DOWN', '4: ACTIVE']", "phys_state ['3: Disabled', '5: LinkUp']",
+        "counters/port_xmit_data ['0', '2']", "hw_counters/rx_write_requests ['0', '1']",
+    ], done.stdout + done.stderr  # fmt: skip
+
+
+def test_devinfo_lists_two_ports(environment: dict[str, str]) -> None:
+    two = {**environment, "GDA_SIM_PORTS": "2"}
+    done = subprocess.run(
+        [need("ibv_devinfo"), "-v"], env=two, timeout=DEADLINE_S, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"phys_port_cnt:\s+(\d+)|port:\s+(\d+)|state:\s+PORT_(\w+)", done.stdout) == [
+        ("2", "", ""), ("", "1", ""), ("", "", "ACTIVE"), ("", "2", ""), ("", "", "ACTIVE"),
+    ]  # fmt: skip
+    assert len(re.findall(r"::ffff:127\.71\.[01]\.\d+, RoCE v2", done.stdout)) == 2
+    one_of = subprocess.run(
+        [need("ibv_devinfo"), "-i", "3"], env=two, timeout=DEADLINE_S, text=True, capture_output=True, check=False
+    )
+    assert "invalid port" in (one_of.stdout + one_of.stderr).lower()
+
+
 def test_sysfs_looks_real_to_other_programs(run: Run) -> None:
     script = (
         "import os; d = '/sys/class/infiniband/mlx5_0/device'; p = os.path.realpath(d); "
@@ -195,10 +255,12 @@ def _free_port() -> int:
         pytest.param("-g 1 -s 1048576 -n 60 -c -e", id="mebibyte-events"),
         pytest.param("-g 1 -m 1024 -r 32 -n 300 -c", id="small-mtu"),
         pytest.param("-g 1 -t -n 200", id="timestamps"),
+        pytest.param("-g 3 -d mlx5_0 -i 2 -n 200 -c", id="port-2"),
     ],
 )
 def test_rc_pingpong_between_two_processes(environment: dict[str, str], options: str) -> None:
     command = [need("ibv_rc_pingpong"), "-p", str(_free_port()), *options.split()]
+    environment = {**environment, "GDA_SIM_PORTS": "2" if "-i 2" in options else "1"}
     server = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         for attempt in range(50):  # the server may not listen yet: the client then says so at once
@@ -399,11 +461,13 @@ def test_sim_run_starts_the_program(preload: list[str], environment: dict[str, s
     library = preload[-1].replace("libgda_preload", "libgda_sim")
     clean = {k: v for k, v in environment.items() if k != "LD_PRELOAD"}
     done = subprocess.run(
-        [sys.executable, "-m", "gda", "sim", "run", "--", need("ibv_devices")], cwd=ROOT,
+        [sys.executable, "-m", "gda", "sim", "run", "--nics", "2", "--ports", "3", "--", need("ibv_devinfo")], cwd=ROOT,
         env={**clean, "GDA_SIM_LIBRARY": library}, timeout=DEADLINE_S, text=True, capture_output=True, check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "mlx5_0" in done.stdout
+    assert re.findall(r"hca_id:\s+(\w+)|phys_port_cnt:\s+(\d)", done.stdout) == [
+        ("mlx5_0", ""), ("", "3"), ("mlx5_1", ""), ("", "3"),
+    ]  # fmt: skip
 
 
 def test_sim_run_says_what_is_missing(preload: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,6 +476,8 @@ def test_sim_run_says_what_is_missing(preload: list[str], monkeypatch: pytest.Mo
         sim.run(["--"])
     with pytest.raises(UnavailableError, match="no-such-program"):
         sim.run(["no-such-program"])
+    with pytest.raises(ArgumentError, match="GDA_SIM_PORTS='5' is not one of 1, 2, 3, 4"):
+        sim.run(["ibv_devices"], ports=5)
     monkeypatch.setenv("GDA_SIM_LIBRARY", "/nowhere/libgda_sim.so")
     with pytest.raises(UnavailableError, match=r"/nowhere/libgda_sim\.so"):
         sim.run(["ibv_devices"])

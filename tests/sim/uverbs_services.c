@@ -268,11 +268,12 @@ static void exhaustion(void) {
 
 // Events of the port reach every context, also one that was imported, and name the port.
 static void port_events(void) {
-    int (*raise)(int) = (int (*)(int))simulator("gda_sim_raise");
+    int (*raise)(int, unsigned) = (int (*)(int, unsigned))simulator("gda_sim_raise");
     struct ibv_context* guest = ibv_import_device(dup(context->cmd_fd));
     EXPECT(guest);
-    EXPECT(raise(IBV_EVENT_PORT_ERR) == 2 && raise(IBV_EVENT_DEVICE_FATAL) == 2);
-    EXPECT(raise(IBV_EVENT_CQ_ERR) == -EINVAL && raise(IBV_EVENT_SRQ_LIMIT_REACHED) == -EINVAL);
+    EXPECT(raise(IBV_EVENT_PORT_ERR, 1) == 2 && raise(IBV_EVENT_DEVICE_FATAL, 1) == 2);
+    EXPECT(raise(IBV_EVENT_CQ_ERR, 1) == -EINVAL && raise(IBV_EVENT_SRQ_LIMIT_REACHED, 1) == -EINVAL);
+    EXPECT(raise(IBV_EVENT_PORT_ERR, 2) == -EINVAL && raise(IBV_EVENT_PORT_ERR, 0) == -EINVAL);
     struct ibv_context* both[] = {context, guest};
     for (int i = 0; i < 2; ++i) {
         struct ibv_async_event event;
@@ -283,7 +284,7 @@ static void port_events(void) {
         ibv_ack_async_event(&event);
     }
     EXPECT(ibv_close_device(guest) == 0);
-    EXPECT(raise(IBV_EVENT_GID_CHANGE) == 1);
+    EXPECT(raise(IBV_EVENT_GID_CHANGE, 1) == 1);
 }
 
 // A memfd plays a dma-buf: the region lies where the buffer lies, not where the program happens to have mapped it.

@@ -35,21 +35,21 @@ def address_of(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def to_rts(qp: _verbs.QP, peer: int, gid: bytes) -> None:
-    """Connect to the queue pair number `peer` behind `gid`, whatever the type."""
+def to_rts(qp: _verbs.QP, peer: int, gid: bytes, port: int = 1) -> None:
+    """Connect to the queue pair number `peer` behind `gid`, whatever the type, from that port."""
     v = _verbs
     kind = qp.qp_type
     if kind == v.IBV_QPT_UD:
         v.ibv_modify_qp(
             qp, v.IBV_QP_STATE | v.IBV_QP_PKEY_INDEX | v.IBV_QP_PORT | v.IBV_QP_QKEY,
-            qp_state=v.IBV_QPS_INIT, port_num=1, qkey=QKEY,
+            qp_state=v.IBV_QPS_INIT, port_num=port, qkey=QKEY,
         )  # fmt: skip
         v.ibv_modify_qp(qp, v.IBV_QP_STATE, qp_state=v.IBV_QPS_RTR)
         v.ibv_modify_qp(qp, v.IBV_QP_STATE | v.IBV_QP_SQ_PSN, qp_state=v.IBV_QPS_RTS, sq_psn=7)
         return
     v.ibv_modify_qp(
         qp, v.IBV_QP_STATE | v.IBV_QP_PKEY_INDEX | v.IBV_QP_PORT | v.IBV_QP_ACCESS_FLAGS,
-        qp_state=v.IBV_QPS_INIT, port_num=1,
+        qp_state=v.IBV_QPS_INIT, port_num=port,
         qp_access_flags=RIGHTS if kind == v.IBV_QPT_RC else v.IBV_ACCESS_REMOTE_WRITE,
     )  # fmt: skip
     to_rtr = v.IBV_QP_STATE | v.IBV_QP_AV | v.IBV_QP_PATH_MTU | v.IBV_QP_DEST_QPN | v.IBV_QP_RQ_PSN
@@ -59,7 +59,7 @@ def to_rts(qp: _verbs.QP, peer: int, gid: bytes) -> None:
         to_rts |= v.IBV_QP_TIMEOUT | v.IBV_QP_RETRY_CNT | v.IBV_QP_RNR_RETRY | v.IBV_QP_MAX_QP_RD_ATOMIC
     v.ibv_modify_qp(
         qp, to_rtr, qp_state=v.IBV_QPS_RTR, path_mtu=v.IBV_MTU_1024, dest_qp_num=peer, rq_psn=7,
-        max_dest_rd_atomic=1, min_rnr_timer=12, port_num=1, dgid=gid, sgid_index=1,
+        max_dest_rd_atomic=1, min_rnr_timer=12, port_num=port, dgid=gid, sgid_index=1,
     )  # fmt: skip
     v.ibv_modify_qp(qp, to_rts, qp_state=v.IBV_QPS_RTS, timeout=14, retry_cnt=7, rnr_retry=7, sq_psn=7, max_rd_atomic=1)
 
@@ -115,16 +115,19 @@ class Pair:
 
 def make_pair(
     context: _verbs.Context, pd: _verbs.PD, kind: int, cqs: list[_verbs.CQ], *, extended: bool = False,
-    srq: _verbs.SRQ | None = None, **capacities: int,
+    srq: _verbs.SRQ | None = None, ports: tuple[int, int] = (1, 1), **capacities: int,
 ) -> Pair:  # fmt: skip
-    """A connected pair of that type over the two completion queues; capacities such as max_send_wr=10."""
+    """A connected pair of that type over the two completion queues; capacities such as max_send_wr=10.
+
+    `gid` of the result is that of b's port.
+    """
     create = _verbs.ibv_create_qp_ex if extended else _verbs.ibv_create_qp
     more = {"send_ops_flags": ALL_SEND_OPS[kind]} if extended else {}
     asked = {"max_send_wr": 16, "max_recv_wr": 16, "max_send_sge": 3, "max_recv_sge": 2, "max_inline_data": 64}
     a, b = (create(pd, qp_type=kind, send_cq=cq, recv_cq=cq, srq=srq, **asked | capacities, **more) for cq in cqs)
-    gid = _verbs.ibv_query_gid_ex(context, 1, 1).gid
-    to_rts(a, b.qp_num, gid)
-    to_rts(b, a.qp_num, gid)
+    gids = [_verbs.ibv_query_gid_ex(context, port, 1).gid for port in ports]
+    to_rts(a, b.qp_num, gids[1], ports[0])
+    to_rts(b, a.qp_num, gids[0], ports[1])
     source, target = np.arange(65536, dtype=np.uint8), np.zeros(65536, np.uint8)
     mrs = [_verbs.ibv_reg_mr(pd, address_of(x), x.nbytes, RIGHTS) for x in (source, target)]
-    return Pair(context, pd, a, b, gid, source, target, *mrs)
+    return Pair(context, pd, a, b, gids[1], source, target, *mrs)

@@ -19,7 +19,8 @@ def perftest(host: Host, words: str) -> None:
     """Run one of them to its end; the client must print a figure that is not zero."""
     name, *options = words.split()
     command = [runner.need(name, "perftest"), "-F", "-d", "mlx5_0", "-x", str(IPV4_V2), *options]
-    ends = runner.pair(command, host.environment, host.directory)
+    ports = {"GDA_SIM_PORTS": "2"} if "-i" in options else {}
+    ends = runner.pair(command, {**host.environment, **ports}, host.directory)
     if "XRC" in options and "Error opening XRC domain" in ends[1].output:
         raise SkippedError("no XRC domain")
     if "-R" in options and "rdma_create_event_channel" in ends[1].output:
@@ -65,6 +66,7 @@ def matrix() -> Iterator[tuple[str, bool]]:
     yield "ib_write_lat -n 100 -s 8 -I 64", True  # inline data
     for mtu in (256, 512, 1024, 2048):
         yield f"ib_send_bw -n 20 -s 4097 -m {mtu}", mtu == 1024
+    yield "ib_write_bw -n 100 -i 2", True  # the second port
     yield "ib_write_bw -n 20 -R", True  # connects by rdma_cm, another device file
 
 

@@ -17,7 +17,8 @@ def pingpong(host: Host, words: str) -> None:
     """Run one of them to its end; both sides must report."""
     name, *options = words.split()
     command = [runner.need(name, "ibverbs-utils"), "-g", str(LINK_LOCAL_V2), *options]
-    for output in runner.check_pair(runner.pair(command, host.environment, host.directory)):
+    ports = {"GDA_SIM_PORTS": "2"} if "-i" in options else {}
+    for output in runner.check_pair(runner.pair(command, {**host.environment, **ports}, host.directory)):
         if not re.search(r"200 iters in .* usec/iter", output):
             raise FailedError(output)
 
@@ -27,7 +28,7 @@ def cases() -> list[Case]:
     lines = [
         " ".join([f"ibv_{service}_pingpong", "-n 200", *check, *more])
         for service, check in SERVICES.items()
-        for more in ([], ["-e"], ["-s 1"], ["-s 65537"])
+        for more in ([], ["-e"], ["-i 2"], ["-s 1"], ["-s 65537"])
         if not (service == "ud" and "65537" in str(more))  # a datagram is one packet
     ]
     quick = re.compile(r"-s")
