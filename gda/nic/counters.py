@@ -34,12 +34,12 @@ _FILES = {
 
 
 def read(name: str, port: int) -> dict[str, int]:
-    """Counters of a NIC since it started. A counter that this NIC does not have is missing, not zero."""
+    """Counters of a port of a NIC since it started. A counter that this NIC does not have is missing, not zero."""
     software = attach.loaded()
     if software is None:
         return _of_card(SYSFS / name / "ports" / str(port))
     number = name.removeprefix("mlx5_")
-    return software.counters(nic=int(number) if number.isdecimal() else 0)
+    return software.counters(nic=int(number) if number.isdecimal() else 0, port=port)
 
 
 def _of_card(directory: Path) -> dict[str, int]:

@@ -152,8 +152,9 @@ class Port:
 class Nic(Owner):
     """An open NIC: memory and queue pairs are made from it. Closing it closes them first.
 
-    `name`, `firmware` and `library` are text; `is_software` says which kind; `capabilities` and `port` were read when
-    it was opened; `context` and `pd` are the raw objects of gda._verbs; `gpu` is where its kernels run, or None.
+    `name`, `firmware` and `library` are text; `is_software` says which kind; `capabilities` and `port`, one of its
+    `ports` many, were read when it was opened; `context` and `pd` are the raw objects of gda._verbs; `gpu` is where its
+    kernels run, or None.
     """
 
     def __init__(self, name: str, *, port: int = 1, gpu: int = 0) -> None:
@@ -171,7 +172,8 @@ class Nic(Owner):
             self.firmware = str(device["fw_ver"])
             self.part = _PARTS.get(int(device["vendor_part_id"]), f"mlx5 part 0x{int(device['vendor_part_id']):x}")
             self.library = _library_version()
-            self.port = self._query_port(port, int(device["phys_port_cnt"]))
+            self.ports = int(device["phys_port_cnt"])
+            self.port = self._query_port(port, self.ports)
             self.capabilities = Capabilities.query(self.context)
             self.pd = _verbs.ibv_alloc_pd(self.context)
             resources.callback(self.pd.close)
@@ -195,6 +197,11 @@ class Nic(Owner):
         return f"{what} behind {self.library}"
 
     @property
+    def port_name(self) -> str:
+        """The port as messages call it: the name of the NIC, with the number where there are several."""
+        return f"{self.name} port {self.port.number}" if self.ports > 1 else self.name
+
+    @property
     def port_state(self) -> str:
         """ "ACTIVE", or what else the port is now."""
         self._resources.check()
@@ -206,7 +213,7 @@ class Nic(Owner):
     def gids(self) -> list[Gid]:
         """The GID table of the port, valid entries only; read anew each time, for it changes with the network."""
         self._resources.check()
-        entries = _verbs.ibv_query_gid_table(self.context, self.port.gid_table_size)
+        entries = _verbs.ibv_query_gid_table(self.context, self.ports * self.port.gid_table_size)  # of all ports
         types = {_verbs.IBV_GID_TYPE_ROCE_V1: "RoCE v1", _verbs.IBV_GID_TYPE_ROCE_V2: "RoCE v2"}
         return [Gid(e.gid_index, e.gid, types.get(e.gid_type, "IB")) for e in entries if e.port_num == self.port.number]
 
@@ -216,7 +223,7 @@ class Nic(Owner):
         The best is RoCE v2 over IPv4, then IPv6, then link-local, then v1. Each side picks for itself: only GIDs are
         exchanged. Raises GidError for an empty index, UnavailableError for an empty table.
         """
-        gid = choose(self.gids, wanted_index(index), self.name)
+        gid = choose(self.gids, wanted_index(index), self.port_name)
         return gid.index, gid
 
     @property
@@ -271,7 +278,7 @@ class Nic(Owner):
         return int(entry["source_mac_47_32"]).to_bytes(2, "big") + int(entry["source_mac_31_0"]).to_bytes(4, "big")
 
     def counters(self) -> dict[str, int]:
-        """What the NIC has counted since it started, by name: all its queue pairs together.
+        """What the port has counted since the NIC started, by name: all its queue pairs together.
 
         On a card, those of its hw_counters and port counters that have a meaning here; the software NIC has more.
         """
@@ -283,7 +290,7 @@ class Nic(Owner):
 
     def _query_port(self, number: int, count: int) -> Port:
         if not 1 <= number <= count:
-            raise ArgumentError(f"{self.name} has no port {number}", f"ports count from 1 to {count}")
+            raise ArgumentError(f"{self.name} has no port {number}", f"its ports count from 1 to {count}")
         port = _verbs.ibv_query_port(self.context, number)
         return Port(
             number,

@@ -158,7 +158,7 @@ class HostQueuePair(Owner):
                 raise ArgumentError(f"{name}={value} is outside 0..{limit}")
         mtu = checked_mtu(path_mtu, self.nic.active_mtu, remote.mtu)
         if self.gid is not None:
-            self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.name)
+            self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.port_name)
         try:
             self._to_rts(remote, mtu, ack_timeout, retry_count)
         except GdaError as error:
@@ -166,8 +166,8 @@ class HostQueuePair(Owner):
             if isinstance(error, VerbsError) and error.errno == errno.ETIMEDOUT and self.gid and self.gid.is_link_local:
                 others = routed(self.nic.gids)
                 raise GidError(
-                    f"GID index {self.gid.index} of {self.nic.name} does not reach the other side: link-local GID, not "
-                    f"routable; candidates: {', '.join(map(str, others)) or 'none'}",
+                    f"GID index {self.gid.index} of {self.nic.port_name} does not reach the other side: link-local "
+                    f"GID, not routable; candidates: {', '.join(map(str, others)) or 'none'}",
                     self.gid.index, others, "leave gid_index out on both sides, and exchange the information anew",
                 ) from error  # fmt: skip
             raise

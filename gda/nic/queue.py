@@ -187,7 +187,7 @@ class QueuePair(Visible):
                 raise ArgumentError(f"{name}={value} is outside 0..{limit}")
         mtu = checked_mtu(path_mtu, self.nic.active_mtu, remote.mtu)
         if self.gid is not None:
-            self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.name)
+            self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.port_name)
         path = self._path(remote, mtu)
         before = self.nic.counters()
         log_atomics = min(4, self.nic.capabilities.log_max_ra_req_qp), min(4, self.nic.capabilities.log_max_ra_res_qp)
@@ -353,8 +353,8 @@ class QueuePair(Visible):
                 raise
             others = routed(self.nic.gids)
             raise GidError(
-                f"GID index {self.gid.index} of {self.nic.name} does not reach the other side: link-local GID, not "
-                f"routable; candidates: {', '.join(map(str, others)) or 'none'}",
+                f"GID index {self.gid.index} of {self.nic.port_name} does not reach the other side: link-local GID, "
+                f"not routable; candidates: {', '.join(map(str, others)) or 'none'}",
                 self.gid.index, others, "leave gid_index out on both sides, and exchange the information anew",
             ) from error  # fmt: skip
         return Path(port.number, self.gid.index, self.gid.type == "RoCE v2", rmac, mtu)

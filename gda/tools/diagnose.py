@@ -165,7 +165,8 @@ def diagnose(queue: QueuePair, peer: QueuePair | None = None) -> list[Finding]:
     found = list(_of_one(queue))
     if peer is not None:
         mine = {finding.headline for finding in found}
-        others = [f for f in _of_one(peer, counters=peer.nic.name != queue.nic.name) if f.headline not in mine]
+        elsewhere = peer.nic.port_name != queue.nic.port_name  # then it has counters of its own
+        others = [f for f in _of_one(peer, counters=elsewhere) if f.headline not in mine]
         found += [
             Finding(f"at the peer: {f.headline}", f.meaning, f.advice, f.values, f.rank - 1) for f in others if f.rank
         ]
