@@ -12,7 +12,8 @@
 namespace gda {
 
 GDA_DEVICE gda_ticket atomic(gda_qp* qp, uint32_t opcode, const gda_mr& result, uint64_t result_offset,
-                             const gda_mr& remote, uint64_t remote_offset, uint64_t swap_add, uint64_t compare) {
+                             const gda_mr& remote, uint64_t remote_offset, uint64_t swap_add, uint64_t compare,
+                             uint32_t flags) {
     gda_status status = check_queue(qp);
     if (status != 0) return GDA_TICKET_FAILED | status;
     queue_view q = view(qp);
@@ -27,20 +28,21 @@ GDA_DEVICE gda_ticket atomic(gda_qp* qp, uint32_t opcode, const gda_mr& result, 
     r.lkey_be = result.lkey_be;
     r.swap_add = swap_add;
     r.compare = compare;
-    return submit(qp, q, r);
+    return submit(qp, q, r, manner_of(flags, true));
 }
 
 }  // namespace gda
 
 // Adds to the eight remote bytes, modulo 2^64.
 GDA_API gda_ticket gda_fetch_add(gda_qp* qp, gda_mr result, uint64_t result_offset, gda_mr remote,
-                                 uint64_t remote_offset, uint64_t add) {
-    return gda::atomic(qp, gda::prm::MLX5_OPCODE_ATOMIC_FA, result, result_offset, remote, remote_offset, add, 0);
+                                 uint64_t remote_offset, uint64_t add, uint32_t flags = 0) {
+    return gda::atomic(qp, gda::prm::MLX5_OPCODE_ATOMIC_FA, result, result_offset, remote, remote_offset, add, 0,
+                       flags);
 }
 
 // Stores `swap` in the eight remote bytes if they hold `compare`: it did when the old value equals `compare`.
 GDA_API gda_ticket gda_compare_swap(gda_qp* qp, gda_mr result, uint64_t result_offset, gda_mr remote,
-                                    uint64_t remote_offset, uint64_t compare, uint64_t swap) {
-    return gda::atomic(qp, gda::prm::MLX5_OPCODE_ATOMIC_CS, result, result_offset, remote, remote_offset, swap,
-                       compare);
+                                    uint64_t remote_offset, uint64_t compare, uint64_t swap, uint32_t flags = 0) {
+    return gda::atomic(qp, gda::prm::MLX5_OPCODE_ATOMIC_CS, result, result_offset, remote, remote_offset, swap, compare,
+                       flags);
 }

@@ -7,7 +7,7 @@
 #include <gda/formats/status.h>
 #include <gda/target/types.h>
 
-enum { GDA_HANDLE_VERSION = 0x67646102 };  // "gda", 2
+enum { GDA_HANDLE_VERSION = 0x67646103 };  // "gda", 3
 
 // What a device function answers: see formats/status.h. Zero is success.
 typedef uint64_t gda_status;
@@ -20,6 +20,12 @@ enum gda_qp_flags {
     GDA_QP_OWNED = 0x2,       // one thread owns the queue: no atomics
     GDA_QP_GPU_SCOPE = 0x4,   // rings, record and payload all lie in GPU memory: gpu-scope fences are enough
     GDA_QP_CONNECTED = 0x8,   // ready to send
+};
+
+// How a request is posted; the last parameter of every function that posts.
+enum gda_post_flags {
+    GDA_MORE = 0x1,        // another request follows at once on this queue: it, or a wait, rings for this one
+    GDA_UNSIGNALED = 0x2,  // no completion of its own; its ticket is complete when a later request's is
 };
 
 enum gda_cq_flags {
@@ -51,18 +57,8 @@ struct gda_cq {
     uint32_t reserved;
 };
 
-// A receive queue with its completion queue, a ring that the NIC may not overrun: no more receives are posted than it
-// has entries.
-struct gda_rq {
-    uint64_t ring;      // data segments of 16 bytes, one a receive; the NIC reads it. Zero: there is no receive queue
-    uint64_t record;    // receive_counter word; the NIC reads it
-    uint32_t log_size;  // entries, of this ring and of the completion queue's
-    uint32_t reserved;
-    gda_cq cq;
-};
-
-// A queue pair with its completion queues. The first 128 bytes and `rq` are constant while kernels run; the words that
-// threads contend for lie in lines of their own.
+// A queue pair with its completion queue. The first 128 bytes are constant while kernels run; the words that threads
+// contend for lie behind them, in lines of their own. What a queue needs besides lies behind it: struct gda_queue.
 struct gda_qp {
     uint32_t version;   // GDA_HANDLE_VERSION
     uint32_t flags;     // enum gda_qp_flags
@@ -76,24 +72,41 @@ struct gda_qp {
     gda_cq cq;
     uint8_t pad0[40];
 
-    uint64_t reserved;  // basic blocks handed out to writers; only grows
+    uint64_t reserved;  // basic blocks handed out to writers
     uint8_t pad1[56];
 
-    uint64_t ready;        // basic blocks written, in order, and told to the NIC or about to be
+    uint64_t ready;        // basic blocks written, in order, as last told by who had the token
     uint64_t done;         // basic blocks completed
     gda_status error;      // first error, latched; zero while healthy
     uint64_t cq_consumed;  // completions read (ring completion queue)
-    uint8_t pad2[32];
+    uint64_t rung;         // basic blocks that the NIC was told of
+    uint64_t deferred;     // basic blocks that were ready when a doorbell was left to a later request
+    uint8_t pad2[16];
+};
 
-    gda_rq rq;
-    uint64_t receive_cq_base;  // completions that the ring had seen when the first receive was posted
+// A receive queue with its completion queue, a ring that the NIC may not overrun: no more receives are posted than it
+// has entries. The first 64 bytes are constant while kernels run.
+struct gda_receive_queue {
+    uint64_t ring;      // data segments of 16 bytes, one a receive; the NIC reads it. Zero: there is no receive queue
+    uint64_t record;    // receive_counter word; the NIC reads it
+    uint32_t log_size;  // entries, of this ring and of the completion queue's
+    uint32_t pad0;
+    gda_cq cq;
+    uint64_t cq_base;  // completions that the ring had seen when the first receive was posted
 
-    uint64_t receive_reserved;  // receives handed out to writers; only grows
-    uint64_t receive_ready;     // receives written, in order, and told to the NIC
-    uint8_t pad3[48];
+    uint64_t reserved;  // receives handed out to writers; only grows
+    uint64_t ready;     // receives written, in order, and told to the NIC
+    uint8_t pad1[48];
 
     uint64_t received;  // receives whose completion was read; its top bit: a thread is reading
-    uint8_t pad4[56];
+    uint8_t pad2[56];
+};
+
+// All that a queue pair takes of memory beside its rings. Kernels get the address of `qp`.
+struct gda_queue {
+    gda_qp qp;
+    uint8_t window[512];  // 64 words, each for 32 slots: which are written, and where the token lies. See token.h
+    gda_receive_queue receive;
 };
 
 // What has arrived: gda_poll_receive and gda_wait_receive fill it in.
@@ -118,12 +131,14 @@ GDA_ASSERT_AT(gda_qp, cq, 56);
 GDA_ASSERT_AT(gda_qp, reserved, 128);
 GDA_ASSERT_AT(gda_qp, ready, 192);
 GDA_ASSERT_AT(gda_qp, error, 208);
-GDA_ASSERT_AT(gda_rq, log_size, 16);
-GDA_ASSERT_AT(gda_rq, cq, 24);
-GDA_ASSERT_AT(gda_qp, rq, 256);
-GDA_ASSERT_AT(gda_qp, receive_cq_base, 312);
-GDA_ASSERT_AT(gda_qp, receive_reserved, 320);
-GDA_ASSERT_AT(gda_qp, received, 384);
+GDA_ASSERT_AT(gda_qp, rung, 224);
+GDA_ASSERT_AT(gda_receive_queue, log_size, 16);
+GDA_ASSERT_AT(gda_receive_queue, cq, 24);
+GDA_ASSERT_AT(gda_receive_queue, cq_base, 56);
+GDA_ASSERT_AT(gda_receive_queue, reserved, 64);
+GDA_ASSERT_AT(gda_receive_queue, received, 128);
+GDA_ASSERT_AT(gda_queue, window, 256);
+GDA_ASSERT_AT(gda_queue, receive, 768);
 GDA_ASSERT_AT(gda_received, bytes, 16);
-static_assert(sizeof(gda_mr) == 32 && sizeof(gda_cq) == 32 && sizeof(gda_rq) == 56, "handle sizes are ABI");
-static_assert(sizeof(gda_qp) == 448 && sizeof(gda_received) == 32, "handle sizes are ABI");
+static_assert(sizeof(gda_mr) == 32 && sizeof(gda_cq) == 32 && sizeof(gda_received) == 32, "handle sizes are ABI");
+static_assert(sizeof(gda_qp) == 256 && sizeof(gda_queue) == 960, "handle sizes are ABI");

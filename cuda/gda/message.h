@@ -7,8 +7,8 @@
 //   gda_status s = gda_wait_receive(qp, &r, GDA_MS(100));        // r.bytes bytes lie at r.addr
 //
 // Who owns what between the counters (64-bit indices of receives; entry = index & (depth - 1)):
-//   [received, receive_ready)          the NIC: posted, perhaps filled
-//   [receive_ready, receive_reserved)  threads that write receive entries
+//   [received, ready)  the NIC: posted, perhaps filled
+//   [ready, reserved)  threads that write receive entries
 //   Receives are posted by telling the record; there is no doorbell. An entry is free again when its completion has
 //   been read, so the completion ring, of the same size, cannot overrun. Any thread of a shared queue may post and
 //   take; each arrival goes to one of them.
@@ -20,6 +20,7 @@ namespace gda {
 
 // The constants of a receive queue, read once per call.
 struct receive_view {
+    gda_receive_queue* rq;
     uint8_t* ring;
     void* record;
     uint8_t* cq_ring;
@@ -28,20 +29,25 @@ struct receive_view {
     uint32_t log_size;
 };
 
-GDA_DEVICE receive_view receives(const gda_qp* qp) {
+// Behind the queue pair: kernels get the first member of a gda_queue.
+GDA_DEVICE gda_receive_queue* receive_queue(gda_qp* qp) { return &reinterpret_cast<gda_queue*>(qp)->receive; }
+
+GDA_DEVICE receive_view receives(gda_qp* qp) {
+    gda_receive_queue* rq = receive_queue(qp);
     receive_view v;
-    v.ring = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(target::load_constant(&qp->rq.ring)));
-    v.record = reinterpret_cast<void*>(static_cast<uintptr_t>(target::load_constant(&qp->rq.record)));
-    v.cq_ring = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(target::load_constant(&qp->rq.cq.ring)));
-    v.cq_base = target::load_constant(&qp->receive_cq_base);
-    v.log_size = target::load_constant(&qp->rq.log_size);
+    v.rq = rq;
+    v.ring = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(target::load_constant(&rq->ring)));
+    v.record = reinterpret_cast<void*>(static_cast<uintptr_t>(target::load_constant(&rq->record)));
+    v.cq_ring = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(target::load_constant(&rq->cq.ring)));
+    v.cq_base = target::load_constant(&rq->cq_base);
+    v.log_size = target::load_constant(&rq->log_size);
     v.depth = static_cast<uint64_t>(1) << v.log_size;
     return v;
 }
 
-GDA_DEVICE gda_status check_receives(const gda_qp* qp) {
+GDA_DEVICE gda_status check_receives(gda_qp* qp) {
     gda_status status = check_queue(qp);
-    if (status == 0 && target::load_constant(&qp->rq.ring) == 0) {
+    if (status == 0 && target::load_constant(&receive_queue(qp)->ring) == 0) {
         status = make_status(prm::GDA_NO_RECEIVE_QUEUE, target::load_constant(&qp->qpn), 0);
     }
     return status;
@@ -55,11 +61,12 @@ static constexpr uint64_t RECEIVE_CLAIMED = static_cast<uint64_t>(1) << 63;
 GDA_DEVICE claim reserve_receives(gda_qp* qp, const queue_view& q, const receive_view& v, uint64_t wanted) {
     for (;;) {  // a turn more only when another thread got ahead: at most `depth` times before the queue is full
         claim c;
-        c.base = load_word(q, &qp->receive_reserved);
-        c.ready = load_word(q, &qp->receive_ready);
+        c.base = load_word(q, &v.rq->reserved);
+        c.ready = load_word(q, &v.rq->ready);
         c.status = load_word(q, &qp->error);
         // Acquire: whoever read the completions below `received` has done with their entries.
-        uint64_t received = q.owned ? target::load_owned(&qp->received) : target::load_shared_acquire(&qp->received);
+        uint64_t received =
+            q.owned ? target::load_owned(&v.rq->received) : target::load_shared_acquire(&v.rq->received);
         received &= ~RECEIVE_CLAIMED;
         if (c.status != 0) return refused(c.status);
         if (received > c.base) continue;  // others posted and took between the two reads; look again
@@ -67,10 +74,10 @@ GDA_DEVICE claim reserve_receives(gda_qp* qp, const queue_view& q, const receive
         if (room == 0) return refused(make_status(prm::GDA_QUEUE_FULL, q.qpn, c.base));
         c.count = wanted < room ? wanted : room;
         if (q.owned) {
-            target::store_owned(&qp->receive_reserved, c.base + c.count);
+            target::store_owned(&v.rq->reserved, c.base + c.count);
             return c;
         }
-        if (target::compare_swap_relaxed(&qp->receive_reserved, c.base, c.base + c.count)) return c;
+        if (target::compare_swap_relaxed(&v.rq->reserved, c.base, c.base + c.count)) return c;
     }
 }
 
@@ -80,17 +87,37 @@ GDA_DEVICE void store_receive(const receive_view& v, uint64_t index, uint64_t ad
     store_data(entry, addr, bytes != 0 ? lkey_be : be32(prm::LKEY_END_OF_LIST), bytes);
 }
 
+// How long a thread waits for an earlier one. That one has its entries and needs nothing but to run, so when this has
+// passed it is gone (its kernel was killed) and the queue cannot go on.
+static constexpr uint64_t PREDECESSOR_LIMIT_NS = GDA_S(10);
+
+// Until `ready` reaches `base`: then the entries from `base` on are the caller's to publish. False: an earlier thread
+// is gone, and the queue has failed.
+GDA_DEVICE bool await_turn(gda_qp* qp, const queue_view& q, const uint64_t* ready, uint64_t base) {
+    uint64_t give_up_at = 0;
+    while (target::load_shared(ready) != base) {
+        target::idle();
+        if (give_up_at == 0) {
+            give_up_at = moment_after(PREDECESSOR_LIMIT_NS);
+        } else if (target::clock_ns() >= give_up_at) {
+            latch(qp, q, make_status(prm::GDA_TIMEOUT, q.qpn, base));
+            return false;
+        }
+    }
+    return true;
+}
+
 GDA_DEVICE void publish_receives(gda_qp* qp, const queue_view& q, const receive_view& v, const claim& c) {
     uint64_t end = c.base + c.count;
-    if (!q.owned && c.ready != c.base && !await_turn(qp, q, &qp->receive_ready, c.base)) return;
-    // The entries, own and (through `receive_ready`) earlier ones, are there before the record says so.
+    if (!q.owned && c.ready != c.base && !await_turn(qp, q, &v.rq->ready, c.base)) return;
+    // The entries, own and (through `ready`) earlier ones, are there before the record says so.
     target::wqe_before_doorbell_record(q.scope);
     uint32_t counter = static_cast<uint16_t>(end);
     target::store_record(v.record, be32(GDA_FIELD(qp_doorbell_record, receive_counter, counter)));
     if (q.owned) {
-        target::store_owned(&qp->receive_ready, end);
+        target::store_owned(&v.rq->ready, end);
     } else {
-        target::store_shared_release(&qp->receive_ready, end);  // the next thread's record comes after this one
+        target::store_shared_release(&v.rq->ready, end);  // the next thread's record comes after this one
     }
 }
 
@@ -138,20 +165,20 @@ GDA_DEVICE gda_status read_arrival(gda_qp* qp, const queue_view& q, const receiv
 // each. GDA_TIMEOUT (the bare code): nothing here for this thread.
 GDA_DEVICE gda_status take_arrival(gda_qp* qp, const queue_view& q, const receive_view& v, gda_received* out) {
     if (q.owned) {
-        uint64_t index = target::load_owned(&qp->received);
+        uint64_t index = target::load_owned(&v.rq->received);
         if (!look_at(q, v, index).there) return GDA_TIMEOUT;
         gda_status status = read_arrival(qp, q, v, index, out);
-        target::store_owned(&qp->received, index + 1);
+        target::store_owned(&v.rq->received, index + 1);
         return status;
     }
-    target::group g = target::converged_group(&qp->received);
+    target::group g = target::converged_group(&v.rq->received);
     uint64_t start = 0, count = 0;
     if (g.rank == 0) {
         // Acquire: what the last reader left, so that this one sees no older lap of the ring.
-        start = target::load_shared_acquire(&qp->received);
+        start = target::load_shared_acquire(&v.rq->received);
         if ((start & RECEIVE_CLAIMED) == 0) {
             while (count < g.size && count < v.depth && look_at(q, v, start + count).there) ++count;
-            if (count != 0 && !target::compare_swap(&qp->received, start, start | RECEIVE_CLAIMED)) count = 0;
+            if (count != 0 && !target::compare_swap(&v.rq->received, start, start | RECEIVE_CLAIMED)) count = 0;
         }
     }
     start = target::broadcast(g, start);
@@ -161,12 +188,12 @@ GDA_DEVICE gda_status take_arrival(gda_qp* qp, const queue_view& q, const receiv
     gda_status status = GDA_TIMEOUT;
     if (mine) status = read_arrival(qp, q, v, start + g.rank, out);
     target::sync(g);  // all lanes have read before the entries are given back
-    if (g.rank == 0) target::store_shared_release(&qp->received, start + count);
+    if (g.rank == 0) target::store_shared_release(&v.rq->received, start + count);
     return status;
 }
 
 GDA_DEVICE gda_ticket send(gda_qp* qp, uint32_t opcode, const gda_mr& src, uint64_t offset, uint64_t bytes,
-                           uint32_t immediate) {
+                           uint32_t immediate, uint32_t flags) {
     gda_status status = check_queue(qp);
     if (status != 0) return GDA_TICKET_FAILED | status;
     queue_view q = view(qp);
@@ -177,20 +204,21 @@ GDA_DEVICE gda_ticket send(gda_qp* qp, uint32_t opcode, const gda_mr& src, uint6
     r.addr = src.addr + offset;
     r.lkey_be = src.lkey_be;
     r.bytes = static_cast<uint32_t>(bytes);
-    return submit(qp, q, r);
+    return submit(qp, q, r, manner_of(flags, true));
 }
 
 }  // namespace gda
 
 // Sends `bytes` bytes from src + src_offset, as one message: at most the queue's max_message_bytes. It goes where the
 // other side's oldest posted receive says, and fails there when that is shorter.
-GDA_API gda_ticket gda_send(gda_qp* qp, gda_mr src, uint64_t src_offset, uint64_t bytes) {
-    return gda::send(qp, gda::prm::MLX5_OPCODE_SEND, src, src_offset, bytes, 0);
+GDA_API gda_ticket gda_send(gda_qp* qp, gda_mr src, uint64_t src_offset, uint64_t bytes, uint32_t flags = 0) {
+    return gda::send(qp, gda::prm::MLX5_OPCODE_SEND, src, src_offset, bytes, 0, flags);
 }
 
 // The same with four bytes for the receiver's completion.
-GDA_API gda_ticket gda_send_imm(gda_qp* qp, gda_mr src, uint64_t src_offset, uint64_t bytes, uint32_t immediate) {
-    return gda::send(qp, gda::prm::MLX5_OPCODE_SEND_IMM, src, src_offset, bytes, immediate);
+GDA_API gda_ticket gda_send_imm(gda_qp* qp, gda_mr src, uint64_t src_offset, uint64_t bytes, uint32_t immediate,
+                                uint32_t flags = 0) {
+    return gda::send(qp, gda::prm::MLX5_OPCODE_SEND_IMM, src, src_offset, bytes, immediate, flags);
 }
 
 // Posts `bytes` bytes from buffer + offset (a region with local write) for one message, or no bytes for a put with
@@ -205,7 +233,7 @@ GDA_API gda_ticket gda_post_receive(gda_qp* qp, gda_mr buffer, uint64_t offset, 
     uint64_t addr = buffer.addr + offset;
     for (;;) {  // a turn more for lanes that found no room: they are refused then
         gda::target::group g = {1, 0, 0, 1};
-        if (!q.owned) g = gda::target::converged_group(&qp->receive_reserved);
+        if (!q.owned) g = gda::target::converged_group(&v.rq->reserved);
         gda::claim c = gda::refused(0);
         if (g.rank == 0) c = gda::reserve_receives(qp, q, v, g.size);
         if (!q.owned) {
@@ -247,7 +275,7 @@ GDA_API gda_status gda_wait_receive(gda_qp* qp, gda_received* out, uint64_t dead
         if (give_up_at == 0) {
             give_up_at = gda::moment_after(deadline_ns);
         } else if (gda::target::clock_ns() >= give_up_at) {
-            uint64_t next = gda::load_word(q, &qp->received) & ~gda::RECEIVE_CLAIMED;
+            uint64_t next = gda::load_word(q, &v.rq->received) & ~gda::RECEIVE_CLAIMED;
             return gda::make_status(GDA_TIMEOUT, q.qpn, next);
         }
         gda::target::idle();

@@ -19,6 +19,7 @@ struct queue_view {
     void* record;
     uint8_t* cq_ring;
     void* cq_record;
+    uint64_t* window;  // behind the queue pair, see token.h
     uint64_t deadline_ns;
     uint64_t max_message_bytes;
     uint64_t depth;  // basic blocks, a power of two
@@ -30,8 +31,9 @@ struct queue_view {
     bool owned;
 };
 
-GDA_DEVICE queue_view view(const gda_qp* qp) {
+GDA_DEVICE queue_view view(gda_qp* qp) {
     queue_view q;
+    q.window = reinterpret_cast<uint64_t*>(reinterpret_cast<gda_queue*>(qp)->window);
     q.flags = target::load_constant(&qp->flags);
     q.sq = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(target::load_constant(&qp->sq)));
     q.doorbell = reinterpret_cast<void*>(static_cast<uintptr_t>(target::load_constant(&qp->doorbell)));
@@ -62,67 +64,74 @@ GDA_DEVICE void latch(gda_qp* qp, const queue_view& q, gda_status status) {
     }
 }
 
-GDA_DEVICE void advance_done(gda_qp* qp, const queue_view& q, uint64_t done) {
-    if (done <= load_word(q, &qp->done)) return;
-    if (q.owned) {
-        target::store_owned(&qp->done, done);
-    } else {
-        target::raise_to(&qp->done, done);
-    }
+GDA_DEVICE uint64_t load_done(const gda_qp* qp, const queue_view& q) {
+    return q.owned ? target::load_owned(&qp->done) : target::load_shared_acquire(&qp->done);
 }
 
-// The 64-bit index after the completed WQE, from the 16 bits that a CQE carries. `reserved` is an upper bound of what
-// the NIC may have completed and at most depth <= 32,768 above it. It must be read after the CQE: an older one could
-// lie below the completed index, and the difference would wrap.
-GDA_DEVICE uint64_t completed_end(const gda_qp* qp, const queue_view& q, uint32_t wqe_counter) {
-    uint64_t reserved = load_word(q, &qp->reserved);
-    return reserved - static_cast<uint16_t>(static_cast<uint32_t>(reserved) - (wqe_counter + 1));
+// The 64-bit index after the completed WQE, from the 16 bits that a CQE carries: the next one with these bits at or
+// above `done`. At most depth <= 32,768 requests are open, so a larger step means that `done` was read late, after
+// others had moved it past this CQE, which then says nothing new.
+GDA_DEVICE uint64_t completed_end(const queue_view& q, uint64_t done, uint32_t wqe_counter) {
+    uint64_t step = static_cast<uint16_t>(wqe_counter + 1 - static_cast<uint32_t>(done));
+    return step <= q.depth ? done + step : done;
 }
 
-// What a CQE says.
+// What a CQE says, or several.
 struct progress {
-    uint64_t end;       // all requests below are done; zero: says nothing of that
+    uint64_t end;       // all requests below are done
     gda_status status;  // zero, or the error
 };
 
 // `last` is the CQE's last dword in host order; `entry` is read again only for an error.
-GDA_DEVICE progress read_completion(const gda_qp* qp, const queue_view& q, const uint8_t* entry, uint32_t last) {
+GDA_DEVICE progress read_completion(const queue_view& q, uint64_t done, const uint8_t* entry, uint32_t last) {
     uint32_t opcode = GDA_EXTRACT(cqe64, opcode, last);
     uint32_t counter = GDA_EXTRACT(cqe64, wqe_counter, last);
-    progress p = {completed_end(qp, q, counter), 0};
+    progress p = {completed_end(q, done, counter), 0};
     if (opcode != prm::MLX5_CQE_REQ_ERR && opcode != prm::MLX5_CQE_RESP_ERR) return p;
     uint32_t cause = be32(target::load_completion(entry + GDA_DWORD_OFFSET(err_cqe, syndrome), q.scope));
     uint32_t syndrome = GDA_EXTRACT(err_cqe, syndrome, cause);
     p.status = make_status(prm::GDA_COMPLETION_ERROR, q.qpn, counter, syndrome,
                            GDA_EXTRACT(err_cqe, vendor_error_syndrome, cause));
     // A request flushed behind a failed one says nothing of those before it; any other error means that they are done.
-    p.end = syndrome != prm::MLX5_CQE_SYNDROME_WR_FLUSH_ERR ? p.end - 1 : 0;
+    p.end = syndrome != prm::MLX5_CQE_SYNDROME_WR_FLUSH_ERR && p.end > done ? p.end - 1 : done;
     return p;
 }
 
-// `done` before `error`: a waiter that sees the error must also see what was complete before it.
-GDA_DEVICE void take_in(gda_qp* qp, const queue_view& q, const progress& p) {
-    advance_done(qp, q, p.end);
+// Tells the other threads. `done` before `error`: a waiter that sees the error must also see what was complete before
+// it. Nobody waits for the first.
+GDA_DEVICE void take_in(gda_qp* qp, const queue_view& q, uint64_t done, const progress& p) {
+    if (p.end > done) {
+        if (q.owned) {
+            target::store_owned(&qp->done, p.end);
+        } else {
+            target::raise_release(&qp->done, p.end);
+        }
+    }
     if (p.status != 0) latch(qp, q, p.status);
 }
 
 // One entry for all completions: a single acquire load tells both progress and error. After a failure the NIC goes on
 // to overwrite the entry with those of flushed requests, so the first cause can be lost (use a ring for diagnosis).
-GDA_DEVICE void poll_collapsed(gda_qp* qp, const queue_view& q) {
+GDA_DEVICE progress poll_collapsed(gda_qp* qp, const queue_view& q) {
+    uint64_t done = load_done(qp, q);  // acquired before the CQE, which is then at or above it
     uint32_t last = be32(target::load_completion(q.cq_ring + GDA_DWORD_OFFSET(cqe64, opcode), q.scope));
-    if (GDA_EXTRACT(cqe64, opcode, last) == prm::MLX5_CQE_INVALID) return;  // as filled before use
-    take_in(qp, q, read_completion(qp, q, q.cq_ring, last));
+    progress p = {done, 0};
+    if (GDA_EXTRACT(cqe64, opcode, last) == prm::MLX5_CQE_INVALID) return p;  // as filled before use
+    p = read_completion(q, done, q.cq_ring, last);
+    take_in(qp, q, done, p);
+    return p;
 }
 
 // cq_consumed with this bit: a thread is reading the ring. Others do not wait for it, they look at `done` again. Should
 // that thread be killed meanwhile, waits on the queue end at their deadlines until the queue is reset.
 static constexpr uint64_t CQ_CLAIMED = static_cast<uint64_t>(1) << 63;
 
-GDA_DEVICE void poll_ring(gda_qp* qp, const queue_view& q) {
+GDA_DEVICE progress poll_ring(gda_qp* qp, const queue_view& q) {
+    uint64_t done = load_done(qp, q);
     uint64_t start = load_word(q, &qp->cq_consumed);
     uint64_t entries = static_cast<uint64_t>(1) << q.cq_log_size;
-    if ((start & CQ_CLAIMED) != 0) return;
-    progress all = {0, 0};
+    progress all = {done, 0};
+    if ((start & CQ_CLAIMED) != 0) return all;
     // A look before the claim, so that a thread that finds nothing writes nothing.
     for (uint64_t consumed = start, limit = start + entries;; ++consumed) {
         const uint8_t* entry = q.cq_ring + (consumed & (entries - 1)) * prm::CQE_BYTES;
@@ -131,11 +140,14 @@ GDA_DEVICE void poll_ring(gda_qp* qp, const queue_view& q) {
         // The owner bit alone is not enough: in the first lap it is right in entries never written (opcode 0xf).
         bool there = consumed != limit && GDA_EXTRACT(cqe64, owner, last) == lap &&
                      GDA_EXTRACT(cqe64, opcode, last) != prm::MLX5_CQE_INVALID;
-        if (!there && consumed == start) return;
-        if (consumed == start && !q.owned && !target::compare_swap(&qp->cq_consumed, start, start | CQ_CLAIMED)) return;
+        if (!there && consumed == start) return all;
+        if (consumed == start) {
+            if (!q.owned && !target::compare_swap(&qp->cq_consumed, start, start | CQ_CLAIMED)) return all;
+            done = all.end = load_word(q, &qp->done);  // as the last reader left it: read behind the claim
+        }
         if (there) {
-            progress one = read_completion(qp, q, entry, last);
-            if (one.end > all.end) all.end = one.end;
+            progress one = read_completion(q, all.end, entry, last);
+            all.end = one.end;
             if (all.status == 0) all.status = one.status;
             continue;
         }
@@ -147,23 +159,19 @@ GDA_DEVICE void poll_ring(gda_qp* qp, const queue_view& q) {
         }
         // Only now: whoever sees `done` may post again, and the completion of that needs an entry that the record
         // freed.
-        take_in(qp, q, all);
+        take_in(qp, q, done, all);
         if (q.owned) {
             target::store_owned(&qp->cq_consumed, consumed);
         } else {
             target::store_shared_release(&qp->cq_consumed, consumed);
         }
-        return;
+        return all;
     }
 }
 
-// Takes in what the NIC has completed. Never waits.
-GDA_DEVICE void poll(gda_qp* qp, const queue_view& q) {
-    if ((q.cq_flags & GDA_CQ_COLLAPSED) != 0) {
-        poll_collapsed(qp, q);
-    } else {
-        poll_ring(qp, q);
-    }
+// Takes in what the NIC has completed, and answers it: `end` is at least what others have found. Never waits.
+GDA_DEVICE progress poll(gda_qp* qp, const queue_view& q) {
+    return (q.cq_flags & GDA_CQ_COLLAPSED) != 0 ? poll_collapsed(qp, q) : poll_ring(qp, q);
 }
 
 }  // namespace gda

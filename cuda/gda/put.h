@@ -17,7 +17,7 @@ namespace gda {
 // Between remote and local memory, in as many messages as it takes. `last_opcode` and the immediate are the last one's.
 GDA_DEVICE gda_ticket transfer(gda_qp* qp, uint32_t opcode, uint32_t last_opcode, uint32_t immediate,
                                const gda_mr& remote, uint64_t remote_offset, const gda_mr& local, uint64_t local_offset,
-                               uint64_t bytes) {
+                               uint64_t bytes, uint32_t flags) {
     gda_status status = check_queue(qp);
     if (status != 0) return GDA_TICKET_FAILED | status;
     queue_view q = view(qp);
@@ -37,7 +37,7 @@ GDA_DEVICE gda_ticket transfer(gda_qp* qp, uint32_t opcode, uint32_t last_opcode
         r.lkey_be = local.lkey_be;
         r.bytes = static_cast<uint32_t>(now);
         moved += now;
-        ticket = submit(qp, q, r, last);
+        ticket = submit(qp, q, r, manner_of(flags, last));
         if (gda_failed(ticket)) return ticket;
     } while (moved < bytes);
     return ticket;
@@ -47,31 +47,32 @@ GDA_DEVICE gda_ticket transfer(gda_qp* qp, uint32_t opcode, uint32_t last_opcode
 
 // Writes `bytes` bytes from src + src_offset to dst + dst_offset. The source may be changed again when the ticket is
 // complete. Longer than the queue's max_message_bytes: several messages, one ticket.
-GDA_API gda_ticket gda_put(gda_qp* qp, gda_mr dst, uint64_t dst_offset, gda_mr src, uint64_t src_offset,
-                           uint64_t bytes) {
+GDA_API gda_ticket gda_put(gda_qp* qp, gda_mr dst, uint64_t dst_offset, gda_mr src, uint64_t src_offset, uint64_t bytes,
+                           uint32_t flags = 0) {
     return gda::transfer(qp, gda::prm::MLX5_OPCODE_RDMA_WRITE, gda::prm::MLX5_OPCODE_RDMA_WRITE, 0, dst, dst_offset,
-                         src, src_offset, bytes);
+                         src, src_offset, bytes, flags);
 }
 
 // A put that also tells the other side: it uses up one of the receives posted there and completes it, with this
 // number, after all bytes have arrived. No byte goes to the receive's own memory.
 GDA_API gda_ticket gda_put_imm(gda_qp* qp, gda_mr dst, uint64_t dst_offset, gda_mr src, uint64_t src_offset,
-                               uint64_t bytes, uint32_t immediate) {
+                               uint64_t bytes, uint32_t immediate, uint32_t flags = 0) {
     return gda::transfer(qp, gda::prm::MLX5_OPCODE_RDMA_WRITE, gda::prm::MLX5_OPCODE_RDMA_WRITE_IMM, immediate, dst,
-                         dst_offset, src, src_offset, bytes);
+                         dst_offset, src, src_offset, bytes, flags);
 }
 
 // Reads `bytes` bytes from the other side's src + src_offset to dst + dst_offset here; they are there when the ticket
 // is complete. Requests posted later do not wait for it: wait before sending on what it fetches.
-GDA_API gda_ticket gda_get(gda_qp* qp, gda_mr dst, uint64_t dst_offset, gda_mr src, uint64_t src_offset,
-                           uint64_t bytes) {
+GDA_API gda_ticket gda_get(gda_qp* qp, gda_mr dst, uint64_t dst_offset, gda_mr src, uint64_t src_offset, uint64_t bytes,
+                           uint32_t flags = 0) {
     return gda::transfer(qp, gda::prm::MLX5_OPCODE_RDMA_READ, gda::prm::MLX5_OPCODE_RDMA_READ, 0, src, src_offset, dst,
-                         dst_offset, bytes);
+                         dst_offset, bytes, flags);
 }
 
 // Writes 1 to 28 bytes from `data`, which is read before the call returns and need not be registered: the work request
 // carries them, and the NIC fetches nothing else.
-GDA_API gda_ticket gda_put_inline(gda_qp* qp, gda_mr dst, uint64_t dst_offset, const void* data, uint32_t bytes) {
+GDA_API gda_ticket gda_put_inline(gda_qp* qp, gda_mr dst, uint64_t dst_offset, const void* data, uint32_t bytes,
+                                  uint32_t flags = 0) {
     gda_status status = gda::check_queue(qp);
     if (status != 0) return GDA_TICKET_FAILED | status;
     gda::queue_view q = gda::view(qp);
@@ -90,19 +91,19 @@ GDA_API gda_ticket gda_put_inline(gda_qp* qp, gda_mr dst, uint64_t dst_offset, c
             if (at < bytes) r.words[word] |= static_cast<uint32_t>(from[at]) << 8 * i;
         }
     }
-    return gda::submit(qp, q, r);
+    return gda::submit(qp, q, r, gda::manner_of(flags, true));
 }
 
 // The same for one value of a plain type of at most 28 bytes: gda_put_value(qp, dst, 0, uint64_t(1)).
 template <class T>
-GDA_API gda_ticket gda_put_value(gda_qp* qp, gda_mr dst, uint64_t dst_offset, const T& value) {
+GDA_API gda_ticket gda_put_value(gda_qp* qp, gda_mr dst, uint64_t dst_offset, const T& value, uint32_t flags = 0) {
     static_assert(sizeof(T) <= gda::MOST_INLINE_BYTES, "a value of at most 28 bytes fits a work request");
-    return gda_put_inline(qp, dst, dst_offset, &value, sizeof(T));
+    return gda_put_inline(qp, dst, dst_offset, &value, sizeof(T), flags);
 }
 
 // Moves nothing; its ticket is complete when all earlier requests of the queue are.
-GDA_API gda_ticket gda_nop(gda_qp* qp) {
+GDA_API gda_ticket gda_nop(gda_qp* qp, uint32_t flags = 0) {
     gda_status status = gda::check_queue(qp);
     if (status != 0) return GDA_TICKET_FAILED | status;
-    return gda::submit(qp, gda::view(qp), gda::nop_request());
+    return gda::submit(qp, gda::view(qp), gda::nop_request(), gda::manner_of(flags, true));
 }

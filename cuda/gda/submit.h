@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one way from a request to the NIC: checks, a slot, the request in it (post.h), publication (ring.h). Called by
+// The one way from a request to the NIC: checks, a slot, the request in it (post.h), publication (token.h). Called by
 // put.h, atomic.h and message.h, for every operation alike.
 //
 // Thread scope: every thread that calls posts its own request. Threads of one warp that call together on one queue
@@ -7,6 +7,7 @@
 #pragma once
 
 #include <gda/post.h>
+#include <gda/token.h>
 
 namespace gda {
 
@@ -18,48 +19,60 @@ GDA_DEVICE uint64_t largest_message(const queue_view& q) {
     return most == 0 || most > LARGEST_MESSAGE_BYTES ? LARGEST_MESSAGE_BYTES : most;
 }
 
-// An operation's last message completes with a CQE. So does one in each quarter of the ring: a ring full of requests
-// that nobody would ever hear of could not be freed.
-GDA_DEVICE bool is_signaled(const queue_view& q, uint64_t index, bool last) {
-    uint64_t quarter = q.depth < 4 ? 1 : q.depth / 4;
-    return last || (index & (quarter - 1)) == quarter - 1;
+// An operation's last message completes with a CQE unless it wants none. So does one in each quarter of the ring: a
+// ring full of requests that nobody would ever hear of could not be freed.
+GDA_DEVICE bool is_signaled(const queue_view& q, uint64_t index, bool wanted) {
+    return wanted || (index & (quarter(q) - 1)) == quarter(q) - 1;
+}
+
+// How a request is posted.
+struct manner {
+    bool signaled;  // its completion is wanted
+    bool more;      // another request follows at once: the doorbell may be left to it
+};
+
+GDA_DEVICE manner manner_of(uint32_t flags, bool last) {
+    manner m = {last && (flags & GDA_UNSIGNALED) == 0, !last || (flags & GDA_MORE) != 0};
+    return m;
 }
 
 template <class Request>
-GDA_DEVICE gda_ticket submit_owned(gda_qp* qp, const queue_view& q, const Request& request, bool last) {
+GDA_DEVICE gda_ticket submit_owned(gda_qp* qp, const queue_view& q, const Request& request, manner m) {
     claim c = reserve(qp, q, 1);
     if (c.status != 0) return GDA_TICKET_FAILED | c.status;
-    store_request(q, c.base, request, is_signaled(q, c.base, last));
-    publish_owned(qp, q, c);
+    store_request(q, c.base, request, is_signaled(q, c.base, m.signaled));
+    publish_owned(qp, q, c, m.more);
     return c.base + 1;
 }
 
-// One lane reserves and publishes for all lanes that are here with the same queue; each writes its own request. Lanes
-// that found no room this time come again.
+// One lane reserves and publishes for all lanes that are here with the same queue; each writes its own request. Of a
+// small ring, which a warp would fill, the lanes take half at a time.
 template <class Request>
-GDA_DEVICE gda_ticket submit_shared(gda_qp* qp, const queue_view& q, const Request& request, bool last) {
+GDA_DEVICE gda_ticket submit_shared(gda_qp* qp, const queue_view& q, const Request& request, manner m) {
     for (;;) {
-        target::group g = target::converged_group(qp);
+        // Only of one mind: a lane that wants its doorbell must not stand behind a leader that defers it.
+        target::group g = target::converged_group(reinterpret_cast<const uint8_t*>(qp) + m.more);
+        uint64_t most = q.depth < 2 ? 1 : q.depth / 2;
         claim c = refused(0);
-        if (g.rank == 0) c = reserve(qp, q, g.size);
+        c.count = g.size < most ? g.size : most;
+        if (g.rank == 0) c = reserve(qp, q, c.count);
         gda_status status = target::broadcast(g, c.status);
         if (status != 0) return GDA_TICKET_FAILED | status;
         c.base = target::broadcast(g, c.base);
-        c.count = target::broadcast(g, c.count);
-        bool mine = g.rank < c.count;
+        bool mine = g.rank < most;
         uint64_t index = c.base + g.rank;
-        if (mine) store_request(q, index, request, is_signaled(q, index, last));
+        if (mine) store_request(q, index, request, is_signaled(q, index, m.signaled));
         target::sync(g);  // all lanes' WQEs are written before the leader publishes them
-        if (g.rank == 0) publish_shared(qp, q, c);
+        if (g.rank == 0) publish_shared(qp, q, c, m.more);
         target::sync(g);  // stay together: the next request finds the same group
         if (mine) return index + 1;
     }
 }
 
-// Posts one request; `last`: its completion is the operation's. The ticket, or the refusal in it.
+// Posts one request. The ticket, or the refusal in it.
 template <class Request>
-GDA_DEVICE gda_ticket submit(gda_qp* qp, const queue_view& q, const Request& request, bool last = true) {
-    return q.owned ? submit_owned(qp, q, request, last) : submit_shared(qp, q, request, last);
+GDA_DEVICE gda_ticket submit(gda_qp* qp, const queue_view& q, const Request& request, manner m) {
+    return q.owned ? submit_owned(qp, q, request, m) : submit_shared(qp, q, request, m);
 }
 
 // Zero, or why this queue cannot be used.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a target must provide. Everything above this line of the house is written once, for a GPU (target/cuda.h: PTX)
 // and for a CPU (target/host.h: compiler atomics and, for a real card, the processor's I/O barriers). Called by ring.h,
-// post.h, poll.h and message.h. Facts: PTX ISA, "Memory Consistency Model"; PCI Express Base Specification,
+// token.h, post.h, poll.h and message.h. Facts: PTX ISA, "Memory Consistency Model"; PCI Express Base Specification,
 // "Transaction Ordering".
 //
 // Words. GDA_DEVICE qualifies a device function, GDA_API one that kernels call, and GDA_KERNEL(name)(parameters)
@@ -17,7 +17,11 @@
 //   store_shared(p, v)              a write all threads see; on a GPU it orders nothing: a named barrier stands before
 //   store_shared_release(p, v)      ... after everything this thread did or saw before
 //   compare_swap(p, expected, v)    true when p held `expected` and now holds v; acquire and release
-//   raise_to(p, v)                  p = max(p, v), acquire and release
+//   add(p, n), set_bits(p, v)       p += n, p |= v; what was there before
+//   exchange_if(p, expected, v)     p = v where it holds `expected`; what was there before
+//   raise(p, v)                     p = max(p, v); nobody waits for it
+//   raise_release(p, v)             ... after everything this thread did or saw before
+//   These four but the last order nothing on a GPU (compare_swap_relaxed is the fifth): the named barriers do.
 // Owned words (the same words, one thread): load_owned(p), store_owned(p, v)
 //
 // Memory that the NIC reads or writes
@@ -31,15 +35,14 @@
 //                                         of earlier slots that this thread learned of through `ready`, are visible
 //                                         before the record says that they are there.
 //   wqe_before_doorbell(scope)            this thread -> NIC. In addition, where there is no record: the doorbell
-//   itself
-//                                         makes the NIC read the WQE.
+//                                         itself makes the NIC read the WQE.
 //   doorbell_record_before_doorbell(scope)  this thread -> NIC. The NIC reads the record because of the doorbell, so
 //                                         the record must be there first. On the CPU it also flushes write combining.
-//   earlier_slots_before_mine(scope)      thread -> thread -> NIC. After `ready` was read as the own base: the writers
-//                                         of earlier slots come before the record or doorbell that this thread writes.
-//   doorbell_before_ready(scope)          this thread -> next publisher -> NIC. Only without a record: there the
-//   register
-//                                         is the only source of the index, so two doorbells must not overtake.
+//   earlier_slots_before_mine(scope)      thread -> thread -> NIC. After notes of written slots, or the token, were
+//                                         found in the window: their writers come before the record or doorbell that
+//                                         this thread writes.
+//   doorbell_before_ready(scope)          this thread -> next holder of the token -> NIC. Only without a record: there
+//                                         the register is the only source of the index, so two must not overtake.
 //   cqe_read (in load_completion)         NIC -> thread, acquire. What the NIC wrote before the completion's last
 //                                         dword, and the state of slots it has released, is seen after the load.
 //
@@ -49,6 +52,7 @@
 //                                   all, one or random of them (gda.run: converged=), so that tests can count.
 //   broadcast(g, v), sync(g)        the leader's value; all lanes arrive, memory ordered among them
 //   clock_ns()                      one clock for all threads of the target, nanoseconds
+//   count_ones(v)                   bits of a word that are set in one piece from bit 0 on
 //   idle()                          called once per turn of every wait: a CPU lets other threads and the NIC run
 #pragma once
 

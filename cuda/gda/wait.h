@@ -7,16 +7,19 @@
 
 namespace gda {
 
-GDA_DEVICE bool is_done(const gda_qp* qp, const queue_view& q, gda_ticket ticket) {
-    return (q.owned ? target::load_owned(&qp->done) : target::load_shared_acquire(&qp->done)) >= ticket;
-}
-
-GDA_DEVICE gda_status outcome(const gda_qp* qp, const queue_view& q, gda_ticket ticket) {
-    if (is_done(qp, q, ticket)) return GDA_OK;
+// Of a ticket above `end`, up to which all is done.
+GDA_DEVICE gda_status outcome(const gda_qp* qp, const queue_view& q, gda_ticket ticket, uint64_t end) {
+    if (end >= ticket) return GDA_OK;
     gda_status error = q.owned ? target::load_owned(&qp->error) : target::load_shared_acquire(&qp->error);
     if (error == 0) return make_status(prm::GDA_TIMEOUT, q.qpn, ticket - 1);
     // Between the two reads another thread may have taken in both the completion and a later error.
-    return is_done(qp, q, ticket) ? static_cast<gda_status>(GDA_OK) : error;
+    return load_done(qp, q) >= ticket ? static_cast<gda_status>(GDA_OK) : error;
+}
+
+// The doorbell of a request that was left to a later one, which did not come: a request that moves nothing rings it.
+GDA_DEVICE void ring_deferred(gda_qp* qp, const queue_view& q, gda_ticket ticket) {
+    if (load_word(q, &qp->rung) >= ticket || load_word(q, &qp->deferred) < ticket) return;
+    submit(qp, q, nop_request(), manner_of(GDA_UNSIGNALED, true));
 }
 
 GDA_DEVICE gda_status refusal(const gda_qp* qp, gda_ticket ticket) {
@@ -34,10 +37,8 @@ GDA_API gda_status gda_test(gda_qp* qp, gda_ticket ticket) {
     gda_status status = gda::check_queue(qp);
     if (status != 0) return status;
     gda::queue_view q = gda::view(qp);
-    status = gda::outcome(qp, q, ticket);
-    if (gda_code(status) != GDA_TIMEOUT) return status;
-    gda::poll(qp, q);
-    status = gda::outcome(qp, q, ticket);
+    if (gda::load_done(qp, q) >= ticket) return GDA_OK;
+    status = gda::outcome(qp, q, ticket, gda::poll(qp, q).end);
     return gda_code(status) == GDA_TIMEOUT ? static_cast<gda_status>(GDA_TIMEOUT) : status;
 }
 
@@ -50,11 +51,11 @@ GDA_API gda_status gda_wait(gda_qp* qp, gda_ticket ticket, uint64_t deadline_ns)
     gda::queue_view q = gda::view(qp);
     uint64_t give_up_at = 0;
     for (;;) {
-        gda::poll(qp, q);
-        status = gda::outcome(qp, q, ticket);
+        status = gda::outcome(qp, q, ticket, gda::poll(qp, q).end);
         if (gda_code(status) != GDA_TIMEOUT) return status;
         if (give_up_at == 0) {
             give_up_at = gda::moment_after(deadline_ns);
+            gda::ring_deferred(qp, q, ticket);
         } else if (gda::target::clock_ns() >= give_up_at) {
             return status;
         }

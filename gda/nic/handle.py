@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device handle of a queue pair: struct gda_qp of cuda/gda/handle.h, in memory that kernels reach.
+"""The device handle of a queue pair: struct gda_queue of cuda/gda/handle.h, in memory that kernels reach.
 
 Used by queue.py. The constant part is written here; the counters behind it belong to the kernels while one runs. A
 handle that was not placed by name follows the target: for GPU kernels it moves to GPU memory, where atomics are
@@ -14,15 +14,22 @@ from typing import Any
 
 from gda import formats
 from gda.errors import ArgumentError
+from gda.formats.fields import Buffer
 from gda.nic.gpu import Gpu
 from gda.nic.placement import Slab, make_slab
 
-__all__ = ["Addresses", "Handle"]
+__all__ = ["Addresses", "Handle", "window"]
 
-_COUNTERS = (
-    "reserved", "ready", "done", "error", "cq_consumed",
-    "receive_cq_base", "receive_reserved", "receive_ready", "received",
-)  # fmt: skip
+_COUNTERS = ("reserved", "ready", "done", "error", "cq_consumed", "rung", "deferred")
+_RECEIVE_COUNTERS = ("cq_base", "reserved", "ready", "received")
+_WORD_SLOTS, _PARKED = 32, 1 << 63  # cuda/gda/token.h
+
+
+def window(position: int) -> bytes:
+    """The window of a shared queue on which nothing is under way: the token is parked at index `position`."""
+    words = [0] * (formats.layouts["gda_queue"].members["window"].bytes // 8)
+    words[position // _WORD_SLOTS % len(words)] = _PARKED | position % _WORD_SLOTS << 32
+    return b"".join(word.to_bytes(8, "little") for word in words)
 
 
 @dataclass(frozen=True)
@@ -41,19 +48,21 @@ class Addresses:
 
 
 class Handle:
-    """A gda_qp in memory. `constants` are its members but for addresses; `addresses` give them by target."""
+    """A gda_queue in memory. `constants` are the queue pair's members but for addresses, and under "receive" those of
+    its receive queue; `addresses` give them by target.
+    """
 
     def __init__(
         self, constants: dict[str, Any], addresses: Callable[[str], Addresses], kind: str, fixed: bool, gpu: Gpu | None
     ) -> None:
-        self._layout = formats.layouts["gda_qp"]
+        self._layout = formats.layouts["gda_queue"]
         self._constants = constants
         self._addresses = addresses
         self._fixed = fixed
         self._gpu = gpu
         self._slab = make_slab(kind, self._layout.bytes, gpu)
         self._target = "gpu" if kind == "gpu" else "host"
-        self._write(dict.fromkeys(_COUNTERS, 0))
+        self._write(dict.fromkeys(_COUNTERS, 0), dict.fromkeys(_RECEIVE_COUNTERS, 0), window(0))
 
     @property
     def slab(self) -> Slab:
@@ -66,15 +75,22 @@ class Handle:
         return self._layout.bytes
 
     def read(self) -> dict[str, Any]:
-        """All members as they are in memory now."""
-        return self._layout.unpack(self._slab.read(0, self._layout.bytes))
+        """The queue pair's members as they are in memory now; its receive queue's under "receive"."""
+        values = self._layout.unpack(self._slab.read(0, self._layout.bytes))
+        return {**values["qp"], "window": values["window"], "receive": values["receive"]}
 
-    def update(self, *, flags: int | None = None, **counters: int) -> None:
-        """Change flags or counters; no kernel may be using the queue."""
+    def update(self, *, flags: int | None = None, receive: dict[str, int] | None = None, **counters: int) -> None:
+        """Change flags, counters of the queue pair, or those of its receive queue; no kernel may be using them.
+
+        A new `ready` says that nothing is under way: all before it is written.
+        """
         if flags is not None:
             self._constants = self._constants | {"flags": flags}
         values = self.read()
-        self._write({name: values[name] for name in _COUNTERS} | counters)
+        if "ready" in counters:
+            values["window"] = window(counters["ready"])
+        values["receive"] |= receive or {}
+        self._write_again(values | counters)
 
     def address(self, target: str) -> int:
         """Where a kernel on `target` finds it; moves it there if it may."""
@@ -90,7 +106,7 @@ class Handle:
                 old, self._slab = self._slab, make_slab(kind, self._layout.bytes, self._gpu)
                 old.close()
             self._target = target
-            self._write({name: values[name] for name in _COUNTERS})
+            self._write_again(values)
         return self._slab.gpu_address if target == "gpu" else self._slab.address
 
     def close(self) -> None:
@@ -98,11 +114,23 @@ class Handle:
         self._slab.fill(0, self._layout.bytes, 0)
         self._slab.close()
 
-    def _write(self, counters: dict[str, int]) -> None:
+    def _write_again(self, values: dict[str, Any]) -> None:
+        receive = values["receive"]
+        self._write(
+            {name: values[name] for name in _COUNTERS},
+            {name: receive[name] for name in _RECEIVE_COUNTERS},
+            values["window"],
+        )
+
+    def _write(self, counters: dict[str, int], receive_counters: dict[str, int], window: Buffer) -> None:
         at = self._addresses(self._target)
-        cq = dict(self._constants["cq"]) | {"ring": at.cq_ring, "record": at.cq_record}
-        members = self._constants | {"sq": at.sq, "doorbell": at.doorbell, "record": at.record, "cq": cq}
-        rq = dict(self._constants["rq"])
-        rq["cq"] = dict(rq["cq"]) | {"ring": at.receive_cq_ring, "record": at.receive_cq_record}
-        members["rq"] = rq | {"ring": at.rq, "record": at.receive_record}
-        self._slab.write(0, self._layout.pack(**members, **counters))
+        constants = dict(self._constants)
+        receive = dict(constants.pop("receive"))
+        cq = dict(constants.pop("cq")) | {"ring": at.cq_ring, "record": at.cq_record}
+        receive_cq = dict(receive.pop("cq")) | {"ring": at.receive_cq_ring, "record": at.receive_cq_record}
+        data = self._layout.pack(
+            qp={**constants, "sq": at.sq, "doorbell": at.doorbell, "record": at.record, "cq": cq, **counters},
+            window=window,
+            receive={**receive, "ring": at.rq, "record": at.receive_record, "cq": receive_cq, **receive_counters},
+        )
+        self._slab.write(0, data)

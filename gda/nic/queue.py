@@ -246,8 +246,8 @@ class QueuePair(Visible):
             record = formats.cq_doorbell_record.pack(consumer_index=consumed % (1 << 24))
             self._rings.write("records", CQ_RECORD, record)
         self._handle.update(
-            flags=self._flags(), reserved=0, ready=0, done=0, error=0, cq_consumed=consumed,
-            receive_reserved=0, receive_ready=0, received=0, receive_cq_base=received,
+            flags=self._flags(), reserved=0, ready=0, done=0, error=0, cq_consumed=consumed, rung=0, deferred=0,
+            receive={"reserved": 0, "ready": 0, "received": 0, "cq_base": received},
         )  # fmt: skip
 
     def to_error(self) -> None:
@@ -381,7 +381,7 @@ class QueuePair(Visible):
             "deadline_ns": self._deadline_ns,
             "max_message_bytes": min(1 << 30, port.max_message_bytes, 1 << (capabilities.log_max_msg or 30)),
             "cq": {"cqn": self.cqn, "log_size": self._cq_entries.bit_length() - 1, "flags": cq_flags},
-            "rq": self._receive_constants(),
+            "receive": self._receive_constants(),
         }
 
     def _receive_constants(self) -> dict[str, Any]:
@@ -406,9 +406,9 @@ class QueuePair(Visible):
         """The same for the ring of receives."""
         if not self.receive_depth:
             return 0
-        handle = self.read_handle()
-        taken = int(handle["received"]) % (1 << 63)  # without the bit of a reader that was given up
-        return self._completions_written("receive_cq", int(handle["receive_cq_base"]) + taken)
+        receive = self.read_handle()["receive"]
+        taken = int(receive["received"]) % (1 << 63)  # without the bit of a reader that was given up
+        return self._completions_written("receive_cq", int(receive["cq_base"]) + taken)
 
 
 def _addresses(rings: Rings, page: DoorbellPage, has_record: bool, has_receives: bool, target: str) -> Addresses:

@@ -115,7 +115,8 @@ def test_messages_between_two_blocks(
     kernels.exchange[2, threads](a, b, dst, src, bytes, messages, out)
     assert (np.frombuffer(out.read(0, 4 * messages), np.uint32) == 1).all()
     handle = b.read_handle()
-    assert handle["receive_reserved"] == handle["receive_ready"] == handle["received"] == messages
+    receive = handle["receive"]
+    assert receive["reserved"] == receive["ready"] == receive["received"] == messages
     assert b.read_receive_record() == messages
 
 
@@ -165,7 +166,7 @@ def test_after_a_reset_all_starts_anew(nic: gda.Nic, kernels: gda.Kernel) -> Non
         b.reset()
         a.connect(b.info)
         b.connect(a.info)
-        assert b.read_handle()["receive_cq_base"] == 3 * (lap + 1)
+        assert b.read_handle()["receive"]["cq_base"] == 3 * (lap + 1)
 
 
 def test_queue_pair_without_receives(nic: gda.Nic, kernels: gda.Kernel) -> None:

@@ -43,7 +43,7 @@ GDA_KERNEL(second_is_faster)(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t* out) 
         out[0] = *static_cast<volatile uint32_t*>(q.record);
         out[1] = uint32_t(*reinterpret_cast<volatile uint64_t*>(&qp->reserved));
         gda::store_request(q, c.base, write_of(dst, src), true);
-        gda::publish_shared(qp, q, c);
+        gda::publish_shared(qp, q, c, false);
     } else if (threadIdx.x == 32) {
         while (!reserved) {
         }
@@ -56,7 +56,7 @@ GDA_KERNEL(rings_early)(gda_qp* qp, gda_mr dst, gda_mr src, toy_faults* faults) 
     if (blockIdx.x == 0) return toy_nic(qp, 1, faults, 1);
     gda::queue_view q = gda::view(qp);
     gda::claim c = gda::reserve(qp, q, 1);
-    gda::ring_doorbell(q, c.base + 1);
+    gda::ring_doorbell(qp, q, c.base + 1);
     while (*static_cast<volatile uint64_t*>(q.doorbell) != 0) {
     }
     for (uint64_t start = gda_now_ns(); gda_now_ns() - start < GDA_MS(5);) gda::target::idle();

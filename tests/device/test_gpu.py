@@ -124,16 +124,17 @@ class InGpuMemory:
             values[name] += moved[part]
         values["cq"]["ring"] += moved["cq"]
         values["cq"]["record"] += moved["record"]
-        values["rq"] = {"cq": {}}
+        values["receive"] = {"cq": {}}
         values["flags"] |= formats.constants["GDA_QP_GPU_SCOPE"] if gpu_scope else 0
-        self.parts["handle"].set(np.frombuffer(formats.layouts["gda_qp"].pack(**values), np.uint8))
+        queue.write_handle(**values)
+        self.parts["handle"].set(queue.handle)
 
     def __gda_argument__(self, target: str) -> tuple[str, bytes]:
         return "gda_qp*", self.parts["handle"].data.ptr.to_bytes(8, "little")
 
     @property
     def state(self) -> dict[str, int]:
-        return formats.layouts["gda_qp"].unpack(self.parts["handle"].get().tobytes())
+        return formats.layouts["gda_queue"].unpack(self.parts["handle"].get().tobytes())["qp"]
 
 
 # In pinned memory every look, every fence and every read-modify-write of a shared word crosses the bus, one after the

@@ -112,7 +112,7 @@ def test_posted_receives(k: Kernel, owned: bool) -> None:
     assert not queue.page.any(), "a receive rings no doorbell"
     assert post(k, queue, 3) == [1, 2, 3]
     assert queue.receive_counter == 4
-    assert queue.state["receive_reserved"] == queue.state["receive_ready"] == 4
+    assert queue.state["receive"]["reserved"] == queue.state["receive"]["ready"] == 4
 
 
 def test_receive_without_memory(k: Kernel, owned: bool) -> None:
@@ -148,7 +148,7 @@ def test_refusals(k: Kernel, owned: bool) -> None:
     for at, count in ((65536, 1), (0, 65537), ((1 << 64) - 1, 2)):
         (refused,) = post(k, queue, at=at, bytes=count)
         assert refused >> 63 and code(refused) == "GDA_OUT_OF_BOUNDS"
-    assert queue.state["receive_reserved"] == 0
+    assert queue.state["receive"]["reserved"] == 0
 
 
 def test_arrivals_in_order(k: Kernel, owned: bool) -> None:
@@ -168,7 +168,7 @@ def test_arrivals_in_order(k: Kernel, owned: bool) -> None:
     names = [formats.enums["cqe_opcode"](got["opcode"]).name for _, got in seen]
     assert names == ["MLX5_CQE_RESP_SEND", "MLX5_CQE_RESP_SEND_IMM", "MLX5_CQE_RESP_WR_IMM"]
     assert code(poll(k, queue)[0][0]) == "GDA_TIMEOUT"
-    assert queue.state["received"] == 3
+    assert queue.state["receive"]["received"] == 3
 
 
 @pytest.mark.parametrize("base", [0, 3, 0xFFFFFFFF])
@@ -244,7 +244,7 @@ def test_lanes_post_and_take_together(converged: str) -> None:
     for _ in range(40):  # a look may find another reader at work
         taken += [got["index"] for status, got in poll(kernel, queue, 64) if status == 0]
     assert sorted(taken) == list(range(40))
-    assert queue.state["received"] == 40
+    assert queue.state["receive"]["received"] == 40
 
 
 def test_more_lanes_than_receives(k: Kernel) -> None:
@@ -260,7 +260,8 @@ def test_a_reader_that_was_killed(k: Kernel) -> None:
     """Its claim stays: others time out until the queue is reset, they do not hang."""
     queue, out, result = ToyQueue(receive_depth=4), np.zeros(RECEIVED.bytes, np.uint8), words()
     post(k, queue)
-    queue.write_handle(**queue.state | {"received": 1 << 63})
+    state = queue.state
+    queue.write_handle(**state | {"receive": state["receive"] | {"received": 1 << 63}})
     queue.arrive(0)
     k.wait[1, 1](queue, out, 10_000_000, result)
     assert code(result[0]) == "GDA_TIMEOUT"

@@ -45,7 +45,8 @@ def run_messages(kernel: Kernel, queue: ToyQueue, *, blocks: int, threads: int, 
     assert (faults.tolist(), int(wrong[0])) == ([0, 0, 0], 0)
     assert (seen == 1).all()
     state = queue.state
-    assert state["receive_reserved"] == state["receive_ready"] == state["received"] == total
+    receive = state["receive"]
+    assert receive["reserved"] == receive["ready"] == receive["received"] == total
     assert (state["error"], queue.receive_counter) == (0, total % 65536)
 
 

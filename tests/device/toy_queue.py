@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from gda import formats
+from gda.nic.handle import window
 
 QPN = 0x123456
 BLOCK = 64
@@ -64,7 +67,7 @@ class ToyQueue:
         self.cq = aligned(self.cq_depth * BLOCK, EMPTY)
         self.record = aligned(64)  # queue pair's two words, then the completion queues'
         self.page = aligned(4096)
-        self.handle = aligned(formats.layouts["gda_qp"].bytes)
+        self.handle = aligned(formats.layouts["gda_queue"].bytes)
         self.receive_depth, self.receive_cq_base = receive_depth, receive_cq_base
         self.rq = aligned(receive_depth * SEGMENT, EMPTY)
         self.receive_cq = aligned(receive_depth * BLOCK, EMPTY)
@@ -72,6 +75,10 @@ class ToyQueue:
             "ring": self.rq.ctypes.data,
             "record": self.record.ctypes.data,
             "log_size": receive_depth.bit_length() - 1,
+            "cq_base": receive_cq_base,
+            "reserved": receive_start,
+            "ready": receive_start,
+            "received": receive_start,
             "cq": {
                 "ring": self.receive_cq.ctypes.data,
                 "record": self.record.ctypes.data + 32,
@@ -105,22 +112,23 @@ class ToyQueue:
             reserved=start,
             ready=start,
             done=start,
-            rq=receives if receive_depth else {"cq": {}},
-            receive_cq_base=receive_cq_base,
-            receive_reserved=receive_start,
-            receive_ready=receive_start,
-            received=receive_start,
+            rung=start,
+            window=window(start),
+            receive=receives if receive_depth else {"cq": {}},
         )
 
-    def write_handle(self, **values: object) -> None:
-        self.handle[:] = np.frombuffer(formats.layouts["gda_qp"].pack(**values), np.uint8)
+    def write_handle(self, window: bytes, receive: dict[str, object], **qp: object) -> None:
+        data = formats.layouts["gda_queue"].pack(qp=qp, window=window, receive=receive)
+        self.handle[:] = np.frombuffer(data, np.uint8)
 
     def __gda_argument__(self, target: str) -> tuple[str, bytes]:
         return "gda_qp*", self.handle.ctypes.data.to_bytes(8, "little")
 
     @property
-    def state(self) -> dict[str, int]:
-        return formats.layouts["gda_qp"].unpack(self.handle.tobytes())
+    def state(self) -> dict[str, Any]:
+        """Members of the queue pair; of its receive queue under "receive"."""
+        values = formats.layouts["gda_queue"].unpack(self.handle.tobytes())
+        return {**values["qp"], "window": values["window"], "receive": values["receive"]}
 
     def wqe(self, index: int) -> bytes:
         at = index % self.depth * BLOCK

@@ -20,18 +20,31 @@ LAYOUTS = [pytest.param(layout, id=name) for name, layout in formats.layouts.ite
 
 
 def leaves(layout: Layout, prefix: str = "") -> list[tuple[str, Member]]:
-    """Integer members by path, also of nested structs."""
+    """Integers and arrays of bytes by path, also of nested structs."""
     found: list[tuple[str, Member]] = []
     for name, member in layout.members.items():
         if member.layout is not None:
             found += leaves(member.layout, f"{prefix}{name}.")
-        elif not member.count:
+        elif not member.is_padding:
             found.append((f"{prefix}{name}", member))
     return found
 
 
-def value_of(layout: Layout, path: str, member: Member) -> int:
+def paddings(layout: Layout, at: int = 0) -> list[tuple[int, Member]]:
+    """Padding members with their offsets, also of nested structs."""
+    found = []
+    for member in layout.members.values():
+        if member.is_padding:
+            found.append((at + member.offset, member))
+        elif member.layout is not None:
+            found += paddings(member.layout, at + member.offset)
+    return found
+
+
+def value_of(layout: Layout, path: str, member: Member) -> int | bytes:
     seed = f"{layout.name}.{path}".encode()
+    if member.count:
+        return bytes((zlib.crc32(seed) + 7 * i) % 256 for i in range(member.count))
     return (zlib.crc32(seed) << 32 | zlib.crc32(b"low" + seed)) & ((1 << 8 * member.bytes) - 1)
 
 
@@ -57,7 +70,12 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     lines = ["#include <gda/handle.h>", "#include <cstdio>", "#include <cstring>", "int main() {"]
     for layout in formats.layouts.values():
         lines += ["{", f"{layout.name} h; memset(static_cast<void*>(&h), 0xa5, sizeof h);"]
-        lines += [f"h.{path} = {value_of(layout, path, member):#x}ull;" for path, member in leaves(layout)]
+        for path, member in leaves(layout):
+            value = value_of(layout, path, member)
+            if isinstance(value, bytes):
+                lines += [f"h.{path}[{i}] = {byte};" for i, byte in enumerate(value)]
+            else:
+                lines.append(f"h.{path} = {value:#x}ull;")
         lines.append("const unsigned char* p = reinterpret_cast<const unsigned char*>(&h);")
         lines.append(f'printf("{layout.name} "); for (unsigned i = 0; i < sizeof h; i++) printf("%02x", p[i]);')
         lines.append('printf("\\n"); }')
@@ -74,7 +92,9 @@ def test_deconstruct(layout: Layout, golden: dict[str, bytes]) -> None:
     assert len(data) == layout.bytes
     for path, member in leaves(layout):
         at = layout.offset(path)
-        assert int.from_bytes(data[at : at + member.bytes], "little") == value_of(layout, path, member), path
+        value = value_of(layout, path, member)
+        found = data[at : at + member.bytes]
+        assert (found if isinstance(value, bytes) else int.from_bytes(found, "little")) == value, path
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -86,10 +106,9 @@ def test_parse(layout: Layout, golden: dict[str, bytes]) -> None:
 def test_construct_and_emit(layout: Layout, golden: dict[str, bytes]) -> None:
     """Padding is zero in what Python packs, poison in what C++ left; everything else is equal."""
     expected = bytearray(golden[layout.name])
-    for name, member in layout.members.items():
-        if member.is_padding:
-            assert set(expected[member.offset : member.offset + member.bytes]) == {0xA5}, name
-            expected[member.offset : member.offset + member.bytes] = bytes(member.bytes)
+    for at, member in paddings(layout):
+        assert set(expected[at : at + member.bytes]) == {0xA5}, member.name
+        expected[at : at + member.bytes] = bytes(member.bytes)
     assert layout.pack(**nested(layout)) == expected
 
 

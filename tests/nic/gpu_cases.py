@@ -150,7 +150,7 @@ def test_handle_lies_where_the_kernel_runs(nic):
     a, _ = nic.loopback_pair()
     name, value = a.__gda_argument__("gpu")
     kind, address, size = a.where()["handle"]
-    assert (name, kind, size) == ("gda_qp*", "gpu", 448) and int.from_bytes(value, "little") == address
+    assert (name, kind, size) == ("gda_qp*", "gpu", 960) and int.from_bytes(value, "little") == address
     a._handle.update(reserved=5, done=3)
     handle = a.read_handle()
     assert (handle["reserved"], handle["done"], handle["qpn"]) == (5, 3, a.qpn)

@@ -49,9 +49,29 @@ GDA_DEVICE bool compare_swap_relaxed(uint64_t* p, uint64_t expected, uint64_t v)
     asm volatile("atom.relaxed.gpu.cas.b64 %0, [%1], %2, %3;" : "=l"(old) : "l"(p), "l"(expected), "l"(v) : "memory");
     return old == expected;
 }
-GDA_DEVICE void raise_to(uint64_t* p, uint64_t v) {
-    [[maybe_unused]] uint64_t old;
-    asm volatile("atom.acq_rel.gpu.max.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+GDA_DEVICE uint64_t add(uint64_t* p, uint64_t n) {
+    uint64_t old;
+    asm volatile("atom.relaxed.gpu.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(n) : "memory");
+    return old;
+}
+GDA_DEVICE uint64_t set_bits(uint64_t* p, uint64_t v) {
+    uint64_t old;
+    asm volatile("atom.relaxed.gpu.or.b64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+    return old;
+}
+GDA_DEVICE uint64_t exchange_if(uint64_t* p, uint64_t expected, uint64_t v) {
+    uint64_t old;
+    asm volatile("atom.relaxed.gpu.cas.b64 %0, [%1], %2, %3;" : "=l"(old) : "l"(p), "l"(expected), "l"(v) : "memory");
+    return old;
+}
+GDA_DEVICE void raise(uint64_t* p, uint64_t v) {
+    asm volatile("red.relaxed.gpu.max.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+GDA_DEVICE uint32_t count_ones(uint32_t v) {
+    return v == ~0u ? 32 : static_cast<uint32_t>(__ffs(static_cast<int>(~v)) - 1);
+}
+GDA_DEVICE void raise_release(uint64_t* p, uint64_t v) {
+    asm volatile("red.release.gpu.max.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
 GDA_DEVICE uint64_t load_owned(const uint64_t* p) { return *p; }

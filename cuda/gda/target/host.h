@@ -29,11 +29,20 @@ GDA_DEVICE bool compare_swap(uint64_t* p, uint64_t expected, uint64_t v) {
 GDA_DEVICE bool compare_swap_relaxed(uint64_t* p, uint64_t expected, uint64_t v) {
     return compare_swap(p, expected, v);
 }
-GDA_DEVICE void raise_to(uint64_t* p, uint64_t v) {
+GDA_DEVICE uint64_t add(uint64_t* p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL); }
+GDA_DEVICE uint64_t set_bits(uint64_t* p, uint64_t v) { return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL); }
+GDA_DEVICE uint64_t exchange_if(uint64_t* p, uint64_t expected, uint64_t v) {
+    __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+    return expected;
+}
+GDA_DEVICE uint32_t count_ones(uint32_t v) { return v == ~0u ? 32 : static_cast<uint32_t>(__builtin_ctz(~v)); }
+GDA_DEVICE void raise(uint64_t* p, uint64_t v) {
     uint64_t old = __atomic_load_n(p, __ATOMIC_ACQUIRE);
     while (old < v && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
     }
 }
+
+GDA_DEVICE void raise_release(uint64_t* p, uint64_t v) { raise(p, v); }
 
 // Relaxed atomics, since Python may look at the words of a running queue; a plain move all the same.
 GDA_DEVICE uint64_t load_owned(const uint64_t* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
