@@ -28,6 +28,7 @@ class Visible(Owner):
     depth: int
     receive_depth: int
     has_record: bool
+    is_collapsed: bool
     qpn: int
     _cq_entries: int
     _rings: Rings
@@ -104,6 +105,25 @@ class Visible(Owner):
         return int(record.get(self._rings.read("records", 0, record.bytes), "send_counter"))
 
     # ---------------------------------------------------------------------------------------- post by hand, for people
+    def hand_over(self, index: int, completions: int | None = None) -> None:
+        """Kernels go on at basic block `index`: the CPU posted all before it by hand, and they are complete.
+
+        `completions` says how many entries of a completion ring the CPU has read (by default one a block). No kernel
+        may be using the queue. Raises ArgumentError for numbers below what kernels have posted or read already.
+        """
+        self._resources.check()
+        read = index if completions is None else completions
+        now = self._handle.read()
+        if index < now["reserved"] or (not self.is_collapsed and read < now["cq_consumed"]):
+            raise ArgumentError(
+                f"hand_over({index}, {read}): kernels have posted {now['reserved']} blocks already and read "
+                f"{now['cq_consumed']} completions",
+                "count all that were posted since the queue pair was made or reset",
+            )
+        if not self.is_collapsed:
+            self._handle.update(cq_consumed=read)
+        self._handle.update(reserved=index, ready=index, done=index, rung=index)
+
     def write_wqe(self, index: int, wqe: bytes) -> None:
         """Write a work request (whole segments of 16 bytes) from basic block `index` on, around the ring's end."""
         self._resources.check()
