@@ -49,24 +49,25 @@ GDA_DEVICE void clear_words(const queue_view& q, uint64_t from, uint64_t to) {
     for (uint64_t slot = from; !same_word(slot, to); slot += WORD_SLOTS) target::store_shared(window_word(q, slot), 0);
 }
 
+// Takes in what is written of the word that t.end begins. True if that is all of it.
+GDA_DEVICE bool take_word(token& t, uint64_t word) {
+    uint32_t ones = target::count_ones(static_cast<uint32_t>(written(word)));
+    t.word = word;
+    t.end += ones;
+    return ones == WORD_SLOTS;
+}
+
 // Takes in the slots from t.end on that are written in one piece. True if there are any.
 GDA_DEVICE bool take_written(const queue_view& q, token& t) {
-    constexpr uint32_t AT_ONCE = 4;
     uint64_t from = t.end;
     t.end += target::count_ones(static_cast<uint32_t>(written(t.word)) >> from % WORD_SLOTS);
     while (t.end != from && t.end % WORD_SLOTS == 0) {  // the word is full, t.end in the next one
-        uint64_t words[AT_ONCE];
-        for (uint32_t i = 0; i < AT_ONCE; ++i) {  // reads under way together
-            words[i] = target::load_shared(window_word(q, t.end + i * WORD_SLOTS));
-        }
-        uint32_t full = 0;
-        for (uint32_t i = 0; i < AT_ONCE && full == i; ++i) {
-            t.word = words[i];
-            uint32_t ones = target::count_ones(static_cast<uint32_t>(written(words[i])));
-            t.end += ones;
-            if (ones == WORD_SLOTS) ++full;
-        }
-        if (full != AT_ONCE) break;
+        // Four reads under way together; no array, which a GPU would keep in memory.
+        uint64_t first = target::load_shared(window_word(q, t.end));
+        uint64_t second = target::load_shared(window_word(q, t.end + WORD_SLOTS));
+        uint64_t third = target::load_shared(window_word(q, t.end + 2 * WORD_SLOTS));
+        uint64_t fourth = target::load_shared(window_word(q, t.end + 3 * WORD_SLOTS));
+        if (!take_word(t, first) || !take_word(t, second) || !take_word(t, third) || !take_word(t, fourth)) break;
     }
     clear_words(q, from, t.end);
     return t.end != from;
