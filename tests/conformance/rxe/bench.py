@@ -29,6 +29,12 @@ SENTINEL_QPN = 0x000FFE
 FIRST_PSN, FIRST_SENT_PSN = 0x001000, 0x002000  # what the subject expects, and sends first, unless a row says otherwise
 STATES = ["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"]
 RECEIVES_FROM = 128  # opcodes of completions: receives from here on
+HEARD = {  # what is written down of the headers of a packet that was heard
+    "reth": "length={dma_length}",
+    "aeth": "syndrome={syndrome:#04x} msn={msn}",
+    "atomicacketh": "original={original:#x}",
+    "immdt": "imm={imm:#010x}",
+}
 
 
 @dataclass(frozen=True)
@@ -237,15 +243,7 @@ class _Run:
         answers = "aeth" in packet.headers or packet.opcode == formats.RC_RDMA_READ_RESPONSE_MIDDLE
         psn = (packet.psn - (self._expected if answers else self._sent) + (1 << 23)) % (1 << 24) - (1 << 23)
         words = [opcode_name(packet.opcode), f"psn{psn:+}"]
-        for name, fields in packet.headers.items():
-            if name == "reth":
-                words.append(f"length={fields['dma_length']}")
-            elif name == "aeth":
-                words.append(f"syndrome={fields['syndrome']:#04x} msn={fields['msn']}")
-            elif name == "atomicacketh":
-                words.append(f"original={fields['original']:#x}")
-            elif name == "immdt":
-                words.append(f"imm={fields['imm']:#010x}")
+        words += [HEARD[name].format_map(fields) for name, fields in packet.headers.items() if name in HEARD]
         usual = {"ack_req": 0, "se": 0, "pkey": 0xFFFF, "tver": 0}
         words += [f"{key}={packet.bth[key]:#x}" for key, value in usual.items() if packet.bth[key] != value]
         line = "< " + " ".join(words) + (f": {_bytes(packet.payload)}" if packet.payload else "")
