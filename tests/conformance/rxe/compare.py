@@ -31,7 +31,7 @@ def software(directory: Path, environment: dict[str, str]) -> Iterator[Bench]:
         with Local(
             directory, {**environment, "GDA_SIM_ETHERNET": f"{far}:{near}", "GDA_SIM_ADDRESS": SUBJECT}
         ) as remote:
-            remote.hello(address=SUBJECT)
+            remote.hello(addresses=[SUBJECT])
             yield Bench(peer, remote, GRACE_S)
             assert not peer.malformed, f"the software NIC sent what the decoder refuses: {peer.malformed}"
             remote.stop()

@@ -84,7 +84,7 @@ def record(directory: Path) -> str:
             )  # fmt: skip
         near, far = (Remote(guest.share, guest.alive) for guest in guests)
         for remote, address in zip((near, far), ADDRESSES, strict=True):
-            remote.hello(address=address)
+            remote.hello(addresses=[address])
         _everything(near, far)
         for remote, guest in zip((near, far), guests, strict=True):
             remote.stop()

@@ -23,13 +23,23 @@ MACHINE = (
 class Guest:
     """One guest. Its frames go to UDP port `peer_port` of 127.0.0.1, and it takes what comes from there.
 
-    `share` is a directory that both see, in the guest at SHARE; `script` runs there once the device rxe0 is up.
+    `share` is a directory that both see, in the guest at SHARE; `script` runs there once the device rxe0 is up. Without
+    `address6` there is no IPv6.
     """
 
     SHARE = "/run/share"
 
     def __init__(
-        self, share: Path, script: str, *, port: int, peer_port: int, address: str, mac: str, mtu: int = 1500
+        self,
+        share: Path,
+        script: str,
+        *,
+        port: int,
+        peer_port: int,
+        address: str,
+        mac: str,
+        address6: str = "",
+        mtu: int = 1500,
     ) -> None:
         bootable = kernel.prepare()
         self.share, self.release = share, bootable.release
@@ -42,7 +52,7 @@ class Guest:
         )
         words = (
             "console=ttyS0,115200 quiet panic=-1 mitigations=off nokaslr no_timer_check "
-            f"guest.address={address}/24 guest.mtu={mtu}"
+            f"guest.address={address}/24 guest.mtu={mtu}" + (f" guest.address6={address6}/64" if address6 else "")
         )
         command = [
             "setpriv", "--pdeathsig", "KILL", kernel.qemu(), *MACHINE.split(),

@@ -207,7 +207,14 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/r
 /bin/busybox ip link set lo up
 /bin/busybox ip link set eth0 mtu ${mtu:-1500} up
 /bin/busybox ip addr add $address dev eth0
-echo 1 >/proc/sys/net/ipv6/conf/eth0/disable_ipv6
+cd /proc/sys/net/ipv6/conf/eth0
+if [ "$address6" ]; then
+  echo 0 >accept_dad; echo 0 >accept_ra; echo 0 >router_solicitations
+  /bin/busybox ip -6 addr add $address6 dev eth0
+else
+  echo 1 >disable_ipv6
+fi
+cd /
 /bin/busybox chroot /root rdma link add rxe0 type rxe netdev eth0 || echo "no soft-RoCE device"
 /bin/busybox chroot /root /bin/sh /run/share/script
 echo "GUEST-EXIT $?"

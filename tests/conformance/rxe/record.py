@@ -41,7 +41,7 @@ def kernel(directory: Path) -> Iterator[tuple[Guest, Bench]]:
     try:
         with Guest(directory, script, port=far, peer_port=near, address=SUBJECT, mac="52:54:00:00:00:02") as guest:
             remote = Remote(directory, guest.alive)
-            remote.hello(address=SUBJECT, limit_s=240)
+            remote.hello(addresses=[SUBJECT], limit_s=240)
             yield guest, Bench(peer, remote)
             assert not peer.malformed, f"the kernel sent what the decoder refuses: {peer.malformed}"
             remote.stop()

@@ -7,6 +7,7 @@ this project. Orders come as files `ask-N` in a directory that the teller shares
 """
 
 import ctypes
+import ipaddress
 import json
 import os
 import random
@@ -30,10 +31,17 @@ QUEUE = 64
 QKEY = 0x11111111
 
 
-def mapped(address):
-    """GID of an IPv4 address, in the form that pyverbs takes."""
-    a, b, c, d = (int(part) for part in address.split("."))
-    return f"0000:0000:0000:0000:0000:ffff:{a:02x}{b:02x}:{c:02x}{d:02x}"
+HELLO_LIMIT_S = 30  # for the kernel to enter an address into the table of GIDs
+
+
+def gid_of(address):
+    """GID of an IPv4 or IPv6 address, in the form that pyverbs takes."""
+    digits = ipaddress.IPv6Address(address if ":" in address else f"::ffff:{address}").packed.hex()
+    return ":".join(digits[i : i + 4] for i in range(0, 32, 4))
+
+
+def pattern(seed, size):
+    return random.Random(seed).randbytes(size)
 
 
 class Subject:
@@ -42,15 +50,17 @@ class Subject:
         self.pd = PD(self.context)
         self.pairs = {}
 
-    def hello(self, address):
-        """Find the RoCE v2 entry of an address in the table of GIDs; say what the port is."""
-        port = self.context.query_port(1)
-        for entry in self.context.query_gid_table(port.gid_tbl_len):
-            gid = str(self.context.query_gid(1, entry.gid_index))
-            if entry.gid_type == e.IBV_GID_TYPE_ROCE_V2 and gid == mapped(address):
-                self.index = entry.gid_index
-        self.address = address
-        return {"device": self.context.name, "index": self.index, "mtu": 128 << port.active_mtu}
+    def hello(self, addresses):
+        """Find the RoCE v2 entries of these addresses in the table of GIDs; say what the port is."""
+        port, deadline, self.indices = self.context.query_port(1), time.monotonic() + HELLO_LIMIT_S, {}
+        wanted = {gid_of(address): address for address in addresses}
+        while len(self.indices) < len(wanted):
+            assert time.monotonic() < deadline, f"of {addresses} only {self.indices} have a GID"
+            for entry in self.context.query_gid_table(port.gid_tbl_len):
+                gid = str(self.context.query_gid(1, entry.gid_index))
+                if entry.gid_type == e.IBV_GID_TYPE_ROCE_V2 and gid in wanted:
+                    self.indices[":" in wanted[gid]] = entry.gid_index  # whether it is IPv6: one of each at most
+        return {"device": self.context.name, "mtu": 128 << port.active_mtu}
 
     def make(self, name, **words):
         """A region and a queue pair in INIT; returns its number and the region."""
@@ -58,7 +68,7 @@ class Subject:
         return self.place(name)
 
     def place(self, name):
-        return {**self.pairs[name].place(), "address": self.address}
+        return self.pairs[name].place()
 
     def connect(self, name, **words):
         self.pairs[name].connect(**words)
@@ -84,7 +94,7 @@ class Subject:
     def fill(self, name, offset, size, seed):
         """A pattern; zeros around it."""
         pair = self.pairs[name]
-        data = bytes(offset) + random.Random(seed).randbytes(size)
+        data = bytes(offset) + pattern(seed, size)
         pair.region.write(data.ljust(pair.size, b"\0"), pair.size, 0)
 
     def clear(self, name):
@@ -92,13 +102,39 @@ class Subject:
         pair.region.write(bytes(pair.size), pair.size, 0)
 
     def check(self, name, offset, size, seed):
-        """Position of the first byte that is not as fill() makes it, -1 if all are; -2 if what is around changed."""
-        data = bytes(self.pairs[name].region.read(self.pairs[name].size, 0))
-        wanted = random.Random(seed).randbytes(size)
+        """Position of the first byte that is not as fill() makes it, -1 if all are; -2 if what follows changed."""
+        data = self.content(name)
+        wanted = pattern(seed, size)
         if data[offset : offset + size] != wanted:
             return next(i for i in range(size) if data[offset + i] != wanted[i])
-        around = data[:offset] + data[offset + size :]
-        return -1 if around == bytes(len(around)) else -2
+        behind = data[offset + size :]
+        return -1 if behind == bytes(len(behind)) else -2
+
+    def content(self, name):
+        return bytes(self.pairs[name].region.read(self.pairs[name].size, 0))
+
+    def peek(self, name, offset, size):
+        return self.content(name)[offset : offset + size].hex()
+
+    def sources(self, name, seed, slot, places):
+        """Which slots of a region that fill() filled stand at these [offset, size]; -1 for none."""
+        data, sent = self.content(name), pattern(seed, self.pairs[name].size)
+        slots = range(0, len(sent), slot)
+        return [
+            next((at // slot for at in slots if sent[at : at + size] == data[offset : offset + size]), -1)
+            for offset, size in places
+        ]
+
+    def packets(self, name, seed, slot, sizes, mtu):
+        """For the message in each slot a letter a packet: = as fill() makes it, 0 nothing came, ! anything else."""
+        data, sent, found = self.content(name), pattern(seed, self.pairs[name].size), []
+        for number, size in enumerate(sizes):
+            begin, letters = number * slot, ""
+            for at in range(begin, begin + size, mtu):
+                end = min(at + mtu, begin + size)
+                letters += "=" if data[at:end] == sent[at:end] else "!" if any(data[at:end]) else "0"
+            found.append(letters)
+        return found
 
     def word(self, name, offset, value=None):
         """Read, or write, eight bytes in the order of the machine."""
@@ -132,7 +168,7 @@ class Pair:
         self, *, address, qpn, rq_psn, sq_psn, mtu, rnr_timer=12, timeout=18, retries=7, rnr_retries=7, reads=4
     ):
         a = self.attributes
-        route = GlobalRoute(dgid=GID(mapped(address)), sgid_index=self.subject.index)
+        route = GlobalRoute(dgid=GID(gid_of(address)), sgid_index=self.subject.indices[":" in address])
         a.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
         if self.service == "UD":
             self.route = AH(self.subject.pd, attr=a.ah_attr), qpn, QKEY
