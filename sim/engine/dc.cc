@@ -10,6 +10,7 @@
 #include "sim/engine/packet.h"
 #include "sim/engine/receive.h"
 #include "sim/engine/requester.h"
+#include "sim/engine/retry.h"
 
 namespace sim {
 
@@ -91,6 +92,7 @@ std::unique_ptr<Qp> connect(const DeviceState& s, Qp* target, const Packet& pack
 }  // namespace
 
 bool must_turn(const DeviceState& s, const Qp* qp, const ParsedWqe& wqe) {
+    if (qp->streams && qp->streams->current != wqe.stream) return true;
     if (!qp->connection || qp->remote_qpn != wqe.to_qpn || qp->access_key != wqe.access_key ||
         std::memcmp(qp->remote_gid, wqe.to_gid, sizeof qp->remote_gid) != 0 ||
         std::memcmp(qp->local_gid, s.gids[wqe.from_gid], sizeof qp->local_gid) != 0) {
@@ -104,6 +106,7 @@ bool must_turn(const DeviceState& s, const Qp* qp, const ParsedWqe& wqe) {
 void turn(DeviceState& s, Qp* qp, const ParsedWqe& wqe, Message* m) {
     s.last_connection = std::max(s.now_ns, s.last_connection + 1);  // greater than that of any earlier process
     qp->connection = s.last_connection;
+    if (qp->streams) qp->streams->current = wqe.stream;
     qp->access_key = wqe.access_key;
     qp->remote_qpn = wqe.to_qpn;
     std::memcpy(qp->remote_gid, wqe.to_gid, sizeof qp->remote_gid);
@@ -121,6 +124,25 @@ void turn(DeviceState& s, Qp* qp, const ParsedWqe& wqe, Message* m) {
     qp->first_try_ns = s.now_ns;
     qp->retries_left = qp->retry_count;
     qp->rnr_left = qp->rnr_retry;
+}
+
+bool end_stream(DeviceState& s, Qp* qp, const Message& failed) {
+    if (!qp->streams || qp->state != MLX5_QPC_STATE_RTS) return false;
+    DcStreams& streams = *qp->streams;
+    if (streams.errored.insert(failed.stream).second && streams.errored.size() >= streams.most_errored) {
+        s.report.say(
+            text("%s: %zu streams are in error, as many as it may have (log_num_dci_errored_streams): it goes "
+                 "to the error state; reset a stream when its work requests are flushed",
+                 qp->name, streams.errored.size()));
+        return false;
+    }
+    if (streams.current != failed.stream || !qp->connection) return true;  // nothing of it was sent
+    // Its connection ends with it. Of what was fetched, the last may be another stream's, which waits for its turn.
+    while (!qp->sent.empty() && qp->sent.front().stream == failed.stream) flush_oldest(s, qp);
+    qp->connection = 0;
+    qp->deadline_ns = qp->rnr_until_ns = qp->rnr_since_ns = 0;
+    s.look_at(qp);
+    return true;
 }
 
 bool of_connection(const Qp* qp, const Packet& packet) {

@@ -15,6 +15,10 @@ namespace sim {
 bool must_turn(const DeviceState& s, const Qp* qp, const ParsedWqe& wqe);
 void turn(DeviceState& s, Qp* qp, const ParsedWqe& wqe, Message* m);
 
+// The initiator's oldest message has just ended in error: its stream ends, and what was fetched of it is flushed.
+// False: the initiator has no streams, or as many in error as it may: all of it ends.
+bool end_stream(DeviceState& s, Qp* qp, const Message& failed);
+
 // Whether an answer belongs to the initiator's connection; else it is an earlier one's.
 bool of_connection(const Qp* qp, const Packet& packet);
 

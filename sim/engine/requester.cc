@@ -76,6 +76,12 @@ void pump(DeviceState& s, Qp* qp) {
             m.first_psn = qp->next_psn;
             m.fetches = wqe.fetches;
             m.fenced = wqe.fenced;
+            m.stream = wqe.stream;
+            if (qp->streams && qp->streams->errored.count(m.stream)) {
+                m.syndrome = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+                m.vendor = VENDOR_FLUSHED;
+                m.fetches = false;
+            }
             if (!m.syndrome && m.opcode != MLX5_OPCODE_NOP && !changes_key(m.opcode)) m.packets = packets_of(qp, wqe);
             if (m.fetches && m.packets) ++qp->fetches;
             qp->next_psn = psn_add(qp->next_psn, m.packets);
@@ -124,16 +130,28 @@ void pump(DeviceState& s, Qp* qp) {
 
 }  // namespace
 
-// The oldest message failed: its error completion, and everything after it is flushed.
-void fail_oldest(DeviceState& s, Qp* qp, uint8_t syndrome, uint8_t vendor) {
+namespace {
+
+Message end_oldest(DeviceState& s, Qp* qp, uint8_t syndrome, uint8_t vendor) {
     const Message m = qp->sent.front();
     qp->sent.pop_front();
     qp->retired = static_cast<uint16_t>(m.index + m.blocks);
     if (qp->cursor) --qp->cursor;
     if (m.fetches && m.arrived < m.packets) --qp->fetches;
     complete_error(s, qp, m, syndrome, vendor);
-    enter_error(s, qp);
+    return m;
 }
+
+}  // namespace
+
+// The oldest message failed: its error completion, and everything after it is flushed; of an initiator with streams,
+// what is in its stream.
+void fail_oldest(DeviceState& s, Qp* qp, uint8_t syndrome, uint8_t vendor) {
+    const Message m = end_oldest(s, qp, syndrome, vendor);
+    if (!end_stream(s, qp, m)) enter_error(s, qp);
+}
+
+void flush_oldest(DeviceState& s, Qp* qp) { end_oldest(s, qp, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, VENDOR_FLUSHED); }
 
 // Completes, in order, what the peer has acknowledged and what needs no answer.
 void retire(DeviceState& s, Qp* qp) {

@@ -158,8 +158,9 @@ void answered(DeviceState& s, Qp* qp, const Packet& packet) {
     if (lost) acked = psn_add(missing, 0xffffff);
     const bool progress = psn_difference(acked, qp->acked_psn) > 0;
     if (progress) {
+        const uint64_t connection = qp->connection;
         advance(s, qp, acked);
-        if (qp->state != MLX5_QPC_STATE_RTS || qp->sent.empty()) return;
+        if (qp->state != MLX5_QPC_STATE_RTS || qp->sent.empty() || qp->connection != connection) return;
     } else if (positive && !lost) {
         return;
     }

@@ -10,6 +10,7 @@ namespace sim {
 // requester.cc: completes in order what is acknowledged and what needs no answer; ends the oldest message in error.
 void retire(DeviceState& s, Qp* qp);
 void fail_oldest(DeviceState& s, Qp* qp, uint8_t syndrome, uint8_t vendor);
+void flush_oldest(DeviceState& s, Qp* qp);
 
 // retry.cc: all up to `acked` is done; resends from `psn` on; the same when a response was seen to be lost.
 void advance(DeviceState& s, Qp* qp, uint32_t acked);

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -156,6 +157,7 @@ struct Message {
     uint16_t index = 0;  // its first basic block
     uint16_t blocks = 1;
     uint8_t opcode = 0, completion = 0;
+    uint16_t stream = 0;   // of an initiator that has them
     bool fetches = false;  // a read or an atomic: done when its response has arrived
     bool fenced = false;   // waits for all fetches before it
     uint32_t packets = 0;  // 0: nothing goes out (NOP); of a fetch: of its response
@@ -209,6 +211,13 @@ struct DcTarget {
     std::map<std::string, std::unique_ptr<Qp>> connections;
 };
 
+// The streams of an initiator: each ends alone, until so many are in error.
+struct DcStreams {
+    size_t most_errored = 1;
+    std::set<uint16_t> errored;
+    uint16_t current = 0;  // whose requests are on their way
+};
+
 struct Qp {
     uint32_t number = 0;
     char name[16] = {};                       // begins its sentences
@@ -251,10 +260,11 @@ struct Qp {
 
     // Dynamically connected (engine/dc.h). An initiator's connection is the one that it has now.
     std::unique_ptr<DcTarget> dc;  // of a target
-    Qp* target = nullptr;          // of a connection: the target whose number it bears
-    uint64_t connection = 0;       // 0: none
-    uint64_t access_key = 0;       // of the target that an initiator is connected to
-    uint64_t heard_ns = 0;         // a connection's last packet
+    std::unique_ptr<DcStreams> streams;
+    Qp* target = nullptr;     // of a connection: the target whose number it bears
+    uint64_t connection = 0;  // 0: none
+    uint64_t access_key = 0;  // of the target that an initiator is connected to
+    uint64_t heard_ns = 0;    // a connection's last packet
 
     // Requester. Indices count basic blocks, modulo 2^16: retired <= next <= producer.
     uint16_t producer = 0, next = 0, retired = 0;

@@ -234,6 +234,7 @@ void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out) {
     out->opcode = static_cast<uint8_t>(GDA_GET(wqe_ctrl_seg, wqe, opcode));
     out->completion = static_cast<uint8_t>(GDA_GET(wqe_ctrl_seg, wqe, ce));
     out->solicited = GDA_GET(wqe_ctrl_seg, wqe, se) != 0;
+    out->stream = static_cast<uint16_t>(GDA_GET(wqe_ctrl_seg, wqe, dci_stream_channel_id));
     out->immediate = static_cast<uint32_t>(GDA_GET(wqe_ctrl_seg, wqe, imm));
     const uint32_t fence = static_cast<uint32_t>(GDA_GET(wqe_ctrl_seg, wqe, fm));
     out->fenced = fence >= MLX5_FENCE_MODE_FENCE;

@@ -24,6 +24,7 @@ struct ParsedWqe {
     // Of a datagram, or of a dynamically connected request.
     uint32_t to_qpn = 0, q_key = 0;
     uint64_t access_key = 0;
+    uint16_t stream = 0;
     uint32_t from_gid = 0;
     const uint8_t* to_gid = nullptr;  // in s.wqe
     uint16_t flow_port = 0;           // 0: none given

@@ -50,6 +50,9 @@ void general(const DeviceState& s, uint8_t* cap) {
     GDA_SET(cmd_hca_cap, cap, roce, 1);
     GDA_SET(cmd_hca_cap, cap, atomic, 1);
     GDA_SET(cmd_hca_cap, cap, dct, 1);
+    GDA_SET(cmd_hca_cap, cap, qpc_extension, 1);
+    GDA_SET(cmd_hca_cap, cap, log_max_dci_stream_channels, LOG_MAX_STREAMS);
+    GDA_SET(cmd_hca_cap, cap, log_max_dci_errored_streams, LOG_MAX_STREAMS);
     GDA_SET(cmd_hca_cap, cap, log_max_ra_req_dc, LOG_MAX_FETCHES);
     GDA_SET(cmd_hca_cap, cap, log_max_ra_res_dc, LOG_MAX_FETCHES);
     GDA_SET(cmd_hca_cap, cap, max_wqe_sz_sq_dc, MAX_SEND_WQE_BYTES);

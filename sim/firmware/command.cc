@@ -76,6 +76,8 @@ const Words CAUSES[] = {
     {Cause::forked, MLX5_CMD_STAT_BAD_SYS_STATE_ERR, "this process was forked after the NIC was opened"},
     {Cause::no_such_counter, MLX5_CMD_STAT_BAD_RES_ERR, "no such set of counters"},
     {Cause::counter_in_use, MLX5_CMD_STAT_BAD_RES_STATE_ERR, "queue pairs still count in this set"},
+    {Cause::dci_streams, MLX5_CMD_STAT_BAD_PARAM_ERR, "more DCI streams, or in error, than the capabilities say"},
+    {Cause::no_such_stream, MLX5_CMD_STAT_BAD_PARAM_ERR, "no stream in error can be reset by that"},
 };
 
 struct Command {

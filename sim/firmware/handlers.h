@@ -52,6 +52,8 @@ enum class Cause : int {
     forked,
     no_such_counter,
     counter_in_use,
+    dci_streams,
+    no_such_stream,
 };
 
 struct Answer {
@@ -106,6 +108,7 @@ enum Limits : uint32_t {
     LOG_MAX_QUEUE = 15,  // blocks of a send queue, entries of a receive queue: indices have 16 bits
     LOG_MAX_MESSAGE = 30,
     LOG_MAX_DATAGRAM = 12,
+    LOG_MAX_STREAMS = 8,  // of a DCI: at work, and in error
     LOG_MAX_FETCHES = 4,  // reads and atomics outstanding, either way: engine/state.h ATOMIC_RESULTS
     MAX_SEND_WQE_BYTES = 1024,
     MAX_RECEIVE_WQE_BYTES = 512,

@@ -92,6 +92,17 @@ Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
         return {Cause::transport, text("st %u", transport)};
     }
     qp->transport = transport;
+    const uint32_t log_streams = static_cast<uint32_t>(GDA_GET(qpc, qpc, log_num_dci_stream_channels));
+    const uint32_t log_errored = static_cast<uint32_t>(GDA_GET(qpc, qpc, log_num_dci_errored_streams));
+    if (qp->dc_initiator() && (log_streams || log_errored)) {
+        if (log_streams > LOG_MAX_STREAMS || log_errored > LOG_MAX_STREAMS) {
+            return {Cause::dci_streams,
+                    text("log_num_dci_stream_channels %u, log_num_dci_errored_streams %u, at most %u", log_streams,
+                         log_errored, static_cast<uint32_t>(LOG_MAX_STREAMS))};
+        }
+        qp->streams = std::make_unique<DcStreams>();
+        qp->streams->most_errored = 1u << log_errored;
+    }
     qp->q_key = static_cast<uint32_t>(GDA_GET(qpc, qpc, q_key));
     const uint32_t pdn = static_cast<uint32_t>(GDA_GET(qpc, qpc, pd));
     const uint32_t xrcd = static_cast<uint32_t>(GDA_GET(qpc, qpc, xrcd));

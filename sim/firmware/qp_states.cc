@@ -259,11 +259,34 @@ Answer init2init(DeviceState& s, const uint8_t* in, uint8_t* out) {
     return {};
 }
 
+namespace {
+
+// What follows the command: the stream of an initiator that was in error and may work again.
+Answer take_extension(DeviceState& s, Qp* qp, const uint8_t* in) {
+    const size_t bytes = GDA_BYTES_OF(rts2rts_qp_in) + GDA_BYTE_OFFSET(qpc_ext, dci_stream_channel_id) + 2;
+    if (s.command_bytes < bytes) return {Cause::short_input, text("%zu bytes, at least %zu", s.command_bytes, bytes)};
+    const uint64_t mask = GDA_GET(rts2rts_qp_in, in, opt_param_mask_95_32);
+    const uint8_t* extension = in + GDA_BYTES_OF(rts2rts_qp_in);
+    const uint16_t stream = static_cast<uint16_t>(GDA_GET(qpc_ext, extension, dci_stream_channel_id));
+    if (mask != MLX5_QPC_OPT_MASK_32_DCI_STREAM_CHANNEL_ID || !qp->streams || !qp->streams->errored.erase(stream)) {
+        return {Cause::no_such_stream,
+                text("%s, stream %u, opt_param_mask_95_32 0x%llx: %s", qp->name, stream,
+                     static_cast<unsigned long long>(mask), qp->streams ? "it is not in error" : "it has no streams")};
+    }
+    return {};
+}
+
+}  // namespace
+
 Answer rts2rts(DeviceState& s, const uint8_t* in, uint8_t* out) {
     (void)out;
     Qp* qp;
     Answer answer = find(s, in, MLX5_QPC_STATE_RTS, &qp);
     if (answer.cause != Cause::none) return answer;
+    if (GDA_GET(rts2rts_qp_in, in, qpc_ext)) {
+        answer = take_extension(s, qp, in);
+        if (answer.cause != Cause::none) return answer;
+    }
     return take_optional(s, qp, context_of(in), static_cast<uint32_t>(GDA_GET(rts2rts_qp_in, in, opt_param_mask)));
 }
 
@@ -303,6 +326,10 @@ Answer to_reset(DeviceState& s, const uint8_t* in, uint8_t* out) {
     fresh.send_ring = qp->send_ring, fresh.receive_ring = qp->receive_ring, fresh.record = qp->record;
     fresh.send_blocks = qp->send_blocks;
     fresh.receive_entries = qp->receive_entries, fresh.receive_stride = qp->receive_stride;
+    if (qp->streams) {
+        fresh.streams = std::make_unique<DcStreams>();
+        fresh.streams->most_errored = qp->streams->most_errored;
+    }
     *qp = std::move(fresh);
     return {};
 }

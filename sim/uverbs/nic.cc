@@ -63,6 +63,8 @@ bool read_limits(Device& device, Limits* limits) {
     l.log_max_srq = GDA_GET(cmd_hca_cap, cap, log_max_srq);
     l.log_max_srq_size = GDA_GET(cmd_hca_cap, cap, log_max_srq_sz);
     l.log_max_message = GDA_GET(cmd_hca_cap, cap, log_max_msg);
+    l.log_max_streams = GDA_GET(cmd_hca_cap, cap, log_max_dci_stream_channels);
+    l.log_max_errored_streams = GDA_GET(cmd_hca_cap, cap, log_max_dci_errored_streams);
     l.log_bf_register = GDA_GET(cmd_hca_cap, cap, log_bf_reg_size);
     l.log_max_requests = GDA_GET(cmd_hca_cap, cap, log_max_ra_req_qp);
     l.log_max_responses = GDA_GET(cmd_hca_cap, cap, log_max_ra_res_qp);

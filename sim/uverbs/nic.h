@@ -23,8 +23,9 @@ struct Limits {
     uint32_t max_send_wqe = 0, max_receive_wqe = 0;  // bytes
     uint32_t ports = 1;
     uint32_t gid_entries = 0, pkey_entries = 0, frequency_khz = 0, ack_delay = 0, vhca_id = 0;
-    uint32_t device_memory = 0, device_memory_unit = 0;  // bytes: all of it, and the least that is given
-    uint32_t log_device_memory_alignment = 0;            // the largest that may be asked for
+    uint32_t device_memory = 0, device_memory_unit = 0;         // bytes: all of it, and the least that is given
+    uint32_t log_device_memory_alignment = 0;                   // the largest that may be asked for
+    uint32_t log_max_streams = 0, log_max_errored_streams = 0;  // of an initiator (DCI)
     bool atomic = false;
 };
 

@@ -61,7 +61,7 @@ constexpr uint32_t block_bytes = gda::prm::WQE_BASIC_BLOCK_BYTES, segment_bytes 
 constexpr uint32_t ignored_flags =
     MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE;
 
-// False: a type this NIC does not have (raw packets; initiators with streams).
+// False: a type this NIC does not have (raw packets).
 bool service_of(uint64_t type, uint32_t* flags, Service* service) {
     constexpr uint32_t own_types = MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI;
     const uint32_t own = *flags & own_types;
@@ -199,7 +199,9 @@ int create(Context& context, Request& request) {
     if (flags & ~known) return EOPNOTSUPP;
     if (request.has(UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE) || request.has(UVERBS_ATTR_CREATE_QP_SOURCE_QPN))
         return EOPNOTSUPP;
-    if (driver.flags & ~(ignored_flags | MLX5_QP_FLAG_UAR_PAGE_INDEX)) return EOPNOTSUPP;
+    const bool streams = driver.flags & MLX5_QP_FLAG_DCI_STREAM;
+    if (driver.flags & ~(ignored_flags | MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_DCI_STREAM)) return EOPNOTSUPP;
+    if (streams && service != Service::dc_initiator) return EINVAL;
     events::Listener listener;
     listener.user_handle = request.value<uint64_t>(UVERBS_ATTR_CREATE_QP_USER_HANDLE);
     if (int error = context.event_channel(request, UVERBS_ATTR_CREATE_QP_EVENT_FD, &listener.asynchronous))
@@ -234,6 +236,10 @@ int create(Context& context, Request& request) {
     GDA_SET(create_qp_in, in, qpc.cqn_rcv, receive->cqn);
     GDA_SET(create_qp_in, in, qpc.uar_page, driver.bfreg_index);
     GDA_SET(create_qp_in, in, qpc.user_index, driver.uidx);
+    if (streams) {
+        GDA_SET(create_qp_in, in, qpc.log_num_dci_stream_channels, driver.dci_streams.log_num_concurent);
+        GDA_SET(create_qp_in, in, qpc.log_num_dci_errored_streams, driver.dci_streams.log_num_errored);
+    }
     if (int error = fill_rings(*qp, driver, receives, srq, in)) return error;
     if (int error = execute(firmware)) return error;
     qp->qpn = static_cast<uint32_t>(GDA_GET(create_qp_out, firmware.out, qpn));

@@ -189,6 +189,8 @@ int query_device_ex(Context&, const WriteCommand& command) {
     command.answer(response);
     mlx5_ib_query_device_resp driver{};
     driver.response_length = static_cast<uint32_t>(std::min(sizeof driver, command.driver_out.bytes));
+    driver.dci_streams_caps.max_log_num_concurent = static_cast<uint8_t>(Nic::limits().log_max_streams);
+    driver.dci_streams_caps.max_log_num_errored = static_cast<uint8_t>(Nic::limits().log_max_errored_streams);
     command.answer_driver(driver);
     return 0;
 }

@@ -2,138 +2,13 @@
 // Dynamically connected transport and XRC by commands: targets, initiators that turn between them, connections that are
 // refused, lost or idle; shared receive queues that peers name.
 
+#include "tests/sim/engine_dc.h"
+
 #include "sim/clock.h"
-#include "tests/sim/engine_shared.h"
 
 using namespace rig;
 
 namespace {
-
-const uint64_t ACCESS_KEY = 0x1122334455667788;
-
-struct Target {  // a DCT
-    Target(Nic& n, Queue& cq, Shared& srq, uint32_t user_index, uint32_t at = 1) : nic(n), port(at) {
-        Call c = create(nic, cq.cqn, srq.number, user_index, 3, port);
-        CHECK(c.send(nic));
-        number = static_cast<uint32_t>(GDA_GET(create_dct_out, c.out.data(), dctn));
-    }
-    static Call create(Nic& nic, uint32_t cqn, uint32_t srqn, uint32_t user_index, uint32_t mtu = 3,
-                       uint32_t port = 1) {
-        Call c = CALL(create_dct, MLX5_CMD_OP_CREATE_DCT);
-        uint8_t* dctc = c.in.data() + GDA_BYTE_OFFSET(create_dct_in, dct_context_entry);
-        GDA_SET(dctc, dctc, pd, nic.pdn);
-        GDA_SET(dctc, dctc, cqn, cqn);
-        GDA_SET(dctc, dctc, srqn_xrqn, srqn);
-        GDA_SET(dctc, dctc, user_index, user_index);
-        GDA_SET(dctc, dctc, dc_access_key, ACCESS_KEY);
-        GDA_SET(dctc, dctc, mtu, mtu);
-        GDA_SET(dctc, dctc, port, port);
-        GDA_SET(dctc, dctc, my_addr_index, 1);
-        GDA_SET(dctc, dctc, min_rnr_nak, 1);
-        GDA_SET(dctc, dctc, rre, 1);
-        GDA_SET(dctc, dctc, rwe, 1);
-        GDA_SET(dctc, dctc, rae, 1);
-        return c;
-    }
-    ~Target() { CHECK_EQ(command(MLX5_CMD_OP_DESTROY_DCT), MLX5_CMD_STAT_OK); }
-    uint32_t command(uint32_t opcode) {
-        Call c = CALL(drain_dct, opcode);
-        GDA_SET(drain_dct_in, c.in.data(), dctn, number);
-        c.send(nic);
-        return c.status();
-    }
-    std::vector<uint8_t> context() {
-        Call c = CALL(query_dct, MLX5_CMD_OP_QUERY_DCT);
-        GDA_SET(query_dct_in, c.in.data(), dctn, number);
-        CHECK(c.send(nic));
-        const uint8_t* dctc = c.out.data() + GDA_BYTE_OFFSET(query_dct_out, dct_context_entry);
-        return std::vector<uint8_t>(dctc, dctc + GDA_BYTES_OF(dctc));
-    }
-    Nic& nic;
-    const uint32_t port;
-    uint32_t number = 0;
-};
-
-Options initiator(uint32_t retry = 7) {
-    Options o;
-    o.transport = MLX5_QPC_ST_DCI;
-    o.mtu = 3;
-    o.retry = retry;
-    o.timeout = 8;  // a millisecond
-    return o;
-}
-
-struct Crowd {
-    explicit Crowd(Options o = initiator())
-        : shared(nic, 5),
-          cq(nic, 7),
-          a_cq(nic, 7),
-          c_cq(nic, 7),
-          a(nic, a_cq, nullptr, o),
-          c(nic, c_cq, nullptr, o),
-          b(nic, cq, shared, 0xb),
-          d(nic, cq, shared, 0xd),
-          memory(1 << 20),
-          key(nic, memory.address(), 1 << 20) {
-        ready(a), ready(c);
-        for (size_t i = 0; i < HALF; ++i) memory.p[i] = static_cast<uint8_t>(i * 11 + 3);
-    }
-    void ready(Pair& qp) {
-        uint8_t zero[16] = {};
-        CHECK_EQ(qp.to_init(), MLX5_CMD_STAT_OK);
-        CHECK_EQ(qp.to_rtr(0, zero), MLX5_CMD_STAT_OK);
-        CHECK_EQ(qp.to_rts(), MLX5_CMD_STAT_OK);
-    }
-    // The head of a WQE for `to`: control and address. Its other segments begin at 4.
-    uint32_t begin(Pair& qp, const Target& to, uint32_t opcode, uint32_t ds, uint32_t imm = 0,
-                   uint64_t access = ACCESS_KEY, uint32_t opmod = 0) {
-        const uint32_t index = qp.producer;
-        for (uint32_t n = 0; n < (ds + 3) / 4; ++n) std::memset(qp.block(index + n), 0, 64);
-        qp.control(index, opcode, ds, CE_ALWAYS, imm);
-        GDA_SET(wqe_ctrl_seg, qp.block(index), opmod, opmod);
-        uint8_t av[GDA_BYTES_OF(wqe_av_seg)] = {};
-        GDA_SET(wqe_av_seg, av, extended, 1);
-        GDA_SET(wqe_av_seg, av, dqp_dct, to.number);
-        GDA_SET(wqe_dc_av_seg, av, dc_key, access);
-        GDA_SET(wqe_av_seg, av, src_addr_index, 1);
-        nic.device.gid(1, av + GDA_BYTE_OFFSET(wqe_av_seg, rgid), to.port);
-        for (uint32_t n = 0; n < 3; ++n) std::memcpy(qp.segment(index, 1 + n), av + 16 * n, 16);
-        qp.last = index;
-        qp.producer += (ds + 3) / 4;
-        return index;
-    }
-    void remote(Pair& qp, uint32_t index, uint64_t address, uint32_t rkey) {
-        GDA_SET(wqe_raddr_seg, qp.segment(index, 4), raddr, address);
-        GDA_SET(wqe_raddr_seg, qp.segment(index, 4), rkey, rkey);
-    }
-    uint32_t move(Pair& qp, const Target& to, uint32_t opcode, uint32_t bytes, uint32_t imm = 0, uint32_t rkey = 0) {
-        const uint32_t index = begin(qp, to, opcode, bytes ? 6 : 5, imm);
-        const bool read = opcode == MLX5_OPCODE_RDMA_READ;
-        remote(qp, index, read ? memory.address() : memory.address() + HALF, rkey ? rkey : key.key);
-        if (bytes) qp.data(index, 5, read ? memory.address() + HALF : memory.address(), bytes, key.key);
-        return index;
-    }
-    uint32_t send(Pair& qp, const Target& to, uint64_t from, uint32_t bytes, uint32_t opcode = MLX5_OPCODE_SEND,
-                  uint32_t imm = 0, uint64_t access = ACCESS_KEY) {
-        const uint32_t index = begin(qp, to, opcode, 5, imm, access);
-        qp.data(index, 4, from, bytes, key.key);
-        return index;
-    }
-    void done(Queue& queue, uint32_t index) {
-        const uint8_t* e = queue.wait();
-        CHECK_EQ(opcode_of(e), MLX5_CQE_REQ);
-        CHECK_EQ(index_of(e), index);
-    }
-    bool same(uint32_t bytes) { return std::memcmp(memory.p, memory.p + HALF, bytes) == 0; }
-    enum : uint32_t { HALF = 1 << 19 };
-    Nic nic;
-    Shared shared;
-    Queue cq, a_cq, c_cq;
-    Pair a, c;
-    Target b, d;
-    Pages memory;
-    Memory key;
-};
 
 void targets_of_two_ports() {
     setenv("GDA_SIM_PORTS", "2", 1);
@@ -352,6 +227,71 @@ void refusals() {
     CHECK(w.nic.said("a dynamically connected request needs an address vector"));
 }
 
+uint32_t reset_stream(Pair& qp, uint32_t stream, uint64_t mask = MLX5_QPC_OPT_MASK_32_DCI_STREAM_CHANNEL_ID) {
+    Call c(GDA_BYTES_OF(rts2rts_qp_in) + GDA_BYTES_OF(qpc_ext), GDA_BYTES_OF(rts2rts_qp_out), MLX5_CMD_OP_RTS2RTS_QP);
+    GDA_SET(rts2rts_qp_in, c.in.data(), qpn, qp.qpn);
+    GDA_SET(rts2rts_qp_in, c.in.data(), qpc_ext, 1);
+    GDA_SET(rts2rts_qp_in, c.in.data(), opt_param_mask_95_32, mask);
+    GDA_SET(qpc_ext, c.in.data() + GDA_BYTES_OF(rts2rts_qp_in), dci_stream_channel_id, stream);
+    c.send(qp.nic);
+    return c.status();
+}
+
+// A stream in error is flushed and the others go on, whoever found the error; with the second one all ends.
+void a_stream_ends_alone() {
+    Options o = initiator();
+    o.timeout = 18;  // a second: nothing is lost
+    o.log_streams = 3, o.log_errored = 1;
+    Crowd w(o);
+    const auto write = [&](uint32_t stream, uint32_t bytes, uint32_t rkey = 0) {
+        const uint32_t i = w.move(w.a, w.b, MLX5_OPCODE_RDMA_WRITE, bytes, 0, rkey);
+        GDA_SET(wqe_ctrl_seg, w.a.block(i), dci_stream_channel_id, stream);
+        return i;
+    };
+    const auto ended = [&](uint32_t index, uint32_t syndrome) {
+        const uint8_t* e = w.a_cq.wait();
+        CHECK_EQ(index_of(e), index);
+        CHECK_EQ(opcode_of(e), syndrome ? MLX5_CQE_REQ_ERR : MLX5_CQE_REQ);
+        if (syndrome) CHECK_EQ(syndrome_of(e), syndrome);
+    };
+    CHECK_EQ(reset_stream(w.a, 1), MLX5_CMD_STAT_BAD_PARAM_ERR);
+    for (bool remote : {false, true}) {
+        std::memset(w.memory.p + Crowd::HALF, 0, Crowd::HALF);
+        const uint32_t good = write(1, 5000), bad = write(1, 5000, remote ? 0x4242 : 0);
+        if (!remote) GDA_SET(wqe_data_seg, w.a.segment(bad, 5), lkey, 0x4242);
+        const uint32_t behind = write(1, 100000), other = write(9, 200000), again = write(1, 8), last = write(9, 8);
+        w.a.ring();
+        ended(good, 0);
+        ended(bad, remote ? MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+        ended(behind, MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+        ended(other, 0);
+        ended(again, MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+        ended(last, 0);
+        CHECK(w.same(200000));
+        CHECK_EQ(w.a.state(), MLX5_QPC_STATE_RTS);
+        CHECK_EQ(reset_stream(w.a, 9), MLX5_CMD_STAT_BAD_PARAM_ERR);  // it is not in error
+        CHECK_EQ(reset_stream(w.a, 1, 2), MLX5_CMD_STAT_BAD_PARAM_ERR);
+        CHECK_EQ(reset_stream(w.a, 1), MLX5_CMD_STAT_OK);
+        const uint32_t now = write(1, 8);
+        w.a.ring();
+        ended(now, 0);
+    }
+    CHECK(w.nic.said("it is not in error"));
+    const uint32_t first = write(2, 8, 0x4242), second = write(3, 8, 0x4242), rest = write(4, 8);
+    w.a.ring();
+    ended(first, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+    ended(second, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+    ended(rest, MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+    CHECK_EQ(w.a.state(), MLX5_QPC_STATE_ERR);
+    CHECK(w.nic.said("2 streams are in error, as many as it may have"));
+    CHECK_EQ(w.a.move(MLX5_CMD_OP_2RST_QP), MLX5_CMD_STAT_OK);
+    w.ready(w.a);
+    w.a.producer = 0;
+    const uint32_t fresh = write(2, 8);
+    w.a.ring();
+    ended(fresh, 0);
+}
+
 // XRC: one receiving end, two queues that the sender names.
 struct Xrc {
     Xrc()
@@ -464,6 +404,7 @@ int main(int argc, char** argv) {
             {"idleness", idleness},
             {"drained", drained},
             {"refusals", refusals},
+            {"a_stream_ends_alone", a_stream_ends_alone},
             {"xrc_names_a_queue", xrc_names_a_queue},
             {"xrc_foreign_queue", xrc_foreign_queue},
         },

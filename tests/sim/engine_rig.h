@@ -228,9 +228,10 @@ struct Options {
     uint32_t retry = 7, rnr = 7, timeout = 14, mtu = 5, min_rnr = 20, log_message = 30, psn = 0x100, rwe = 1;
     uint32_t user_index = 0xabcde, port = 1;
     uint32_t transport = MLX5_QPC_ST_RC, rre = 1, rae = 1, log_requests = 2, log_replies = 2, q_key = 0x1234;
-    uint32_t rmpn = 0;        // not 0: receives come from this shared queue
-    uint8_t* at = nullptr;    // rings and record in this memory
-    uint64_t registered = 0;  // the address the NIC is told, if it differs: memory of a GPU
+    uint32_t log_streams = 0, log_errored = 0;  // of an initiator (DCI)
+    uint32_t rmpn = 0;                          // not 0: receives come from this shared queue
+    uint8_t* at = nullptr;                      // rings and record in this memory
+    uint64_t registered = 0;                    // the address the NIC is told, if it differs: memory of a GPU
 };
 
 struct Pair {  // a queue pair
@@ -253,6 +254,8 @@ struct Pair {  // a queue pair
         GDA_SET(qpc, qpc, pm_state, o.migrated ? MLX5_QPC_PM_STATE_MIGRATED : MLX5_QPC_PM_STATE_ARMED);
         GDA_SET(qpc, qpc, pd, nic.pdn);
         GDA_SET(qpc, qpc, log_sq_size, o.log_sq);
+        GDA_SET(qpc, qpc, log_num_dci_stream_channels, o.log_streams);
+        GDA_SET(qpc, qpc, log_num_dci_errored_streams, o.log_errored);
         GDA_SET(qpc, qpc, log_rq_size, o.log_rq);
         GDA_SET(qpc, qpc, log_rq_stride, o.log_stride);
         GDA_SET(qpc, qpc, rq_type, o.receives ? RQ_TYPE_REGULAR : o.rmpn ? RQ_TYPE_SRQ : RQ_TYPE_ZERO_SIZE);

@@ -122,6 +122,11 @@ enum qpc_rq_type {
     RQ_TYPE_ZERO_SIZE = 0x3,
 };
 
+// opt_param_mask_95_32 of RTS2RTS_QP: which fields of its qpc_ext count.
+enum qpc_opt_mask_32 {
+    MLX5_QPC_OPT_MASK_32_DCI_STREAM_CHANNEL_ID = 0x1,
+};
+
 // opt_param_mask of the transitions: which optional fields of the context the command changes.
 enum qp_opt_param {
     MLX5_QP_OPTPAR_RRE = 0x2,
@@ -206,7 +211,9 @@ struct cmd_hca_cap_bits {
     u8 log_max_mrw_sz[0x7];
     u8 reserved_at_110[0x9];
     u8 null_mkey[0x1];
-    u8 reserved_at_11a[0x10];
+    u8 reserved_at_11a[0x8];
+    u8 qpc_extension[0x1];  // RTS2RTS_QP may have a qpc_ext behind it
+    u8 reserved_at_123[0x7];
     u8 log_max_ra_req_dc[0x6];
     u8 reserved_at_130[0xa];
     u8 log_max_ra_res_dc[0x6];
@@ -307,7 +314,11 @@ struct cmd_hca_cap_bits {
     u8 device_frequency_khz[0x20];
     u8 reserved_at_500[0x20];
     u8 num_of_uars_per_page[0x20];
-    u8 reserved_at_540[0x7f];
+    u8 reserved_at_540[0x4b];
+    u8 log_max_dci_stream_channels[0x5];
+    u8 reserved_at_590[0x3];
+    u8 log_max_dci_errored_streams[0x5];
+    u8 reserved_at_598[0x27];
     u8 cqe_compression[0x1];
     u8 reserved_at_5c0[0x48];
     u8 native_port_num[0x8];
@@ -950,18 +961,27 @@ struct init2init_qp_out_bits {
     u8 ece[0x20];
 };
 
+// What may follow RTS2RTS_QP.
+struct qpc_ext_bits {
+    u8 reserved_at_0[0x10];
+    u8 dci_stream_channel_id[0x10];
+    u8 reserved_at_20[0x5e0];
+};
+
 struct rts2rts_qp_in_bits {
     u8 opcode[0x10];  // enum cmd_opcode
     u8 uid[0x10];
     u8 reserved_at_20[0x10];
     u8 op_mod[0x10];
-    u8 reserved_at_40[0x8];
+    u8 qpc_ext[0x1];  // a qpc_ext follows
+    u8 reserved_at_41[0x7];
     u8 qpn[0x18];
     u8 reserved_at_60[0x20];
     u8 opt_param_mask[0x20];
     u8 ece[0x20];
     struct qpc_bits qpc;
-    u8 reserved_at_800[0x80];
+    u8 reserved_at_800[0x40];
+    u8 opt_param_mask_95_32[0x40];  // enum qpc_opt_mask_32
 };
 
 struct rts2rts_qp_out_bits {
