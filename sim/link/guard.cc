@@ -7,15 +7,22 @@
 #include <signal.h>
 #include <ucontext.h>
 
+#include <csetjmp>
 #include <cstring>
 
 #define SIM_UNWATCHED __attribute__((noinline, no_sanitize("address", "thread", "undefined")))
 
 namespace sim {
 
-thread_local Guard* volatile armed_guard = nullptr;
-
 namespace {
+
+struct Guard {
+    sigjmp_buf back;
+    uintptr_t address = 0;  // of the fault
+};
+// Where the thread's own block has it from the start: each copy looks it up, and so does the signal handler, which
+// must not find a block that is not there yet.
+__attribute__((tls_model("initial-exec"))) thread_local Guard* volatile armed_guard = nullptr;
 
 struct sigaction previous_segv, previous_bus;
 
@@ -73,9 +80,10 @@ SIM_UNWATCHED void raw_copy(uint8_t* to, const uint8_t* from, size_t bytes) {
     }
 }
 
-// Body is a small function object without anything to destroy: a fault leaves it by a jump.
+// Body is a small function object without anything to destroy: a fault leaves it by a jump. By reference: a copy would
+// be read in larger pieces than it was just written in, and wait for them.
 template <typename Body>
-SIM_UNWATCHED bool guarded(Body body, uintptr_t* fault) {
+SIM_UNWATCHED bool guarded(const Body& body, uintptr_t* fault) {
     Guard guard;
     Guard* outer = armed_guard;
     if (sigsetjmp(guard.back, 0)) {
@@ -121,13 +129,14 @@ bool guarded_publish(void* destination, const void* source, size_t bytes) {
     std::memcpy(&last, from + bytes - 4, sizeof last);
     return guarded(
         [=] {
-            uint32_t* words = reinterpret_cast<uint32_t*>(to);
-            for (size_t i = 0; i + 1 < bytes / 4; ++i) {
+            uint32_t* at = reinterpret_cast<uint32_t*>(to);
+            uint32_t* const end = at + bytes / 4 - 1;
+            for (const uint8_t* next = from; at != end; next += sizeof *at) {
                 uint32_t word;
-                __builtin_memcpy(&word, from + 4 * i, sizeof word);
-                __atomic_store_n(words + i, word, __ATOMIC_RELAXED);
+                __builtin_memcpy(&word, next, sizeof word);
+                __atomic_store_n(at++, word, __ATOMIC_RELAXED);
             }
-            __atomic_store_n(words + bytes / 4 - 1, last, __ATOMIC_RELEASE);
+            __atomic_store_n(end, last, __ATOMIC_RELEASE);
         },
         nullptr);
 }
@@ -163,11 +172,12 @@ size_t guarded_first_change(WatchedWord* words, size_t count) {
     volatile size_t* place = &at;
     guarded(
         [=] {
+            const size_t all = count;
             size_t i = 0;
-            for (; i < count && words[i].at; *place = ++i) {
-                const uint32_t now = __atomic_load_n(words[i].at, __ATOMIC_RELAXED);
-                if (now == words[i].seen) continue;
-                words[i].seen = now;
+            for (WatchedWord* word = words; i < all && word->at; ++word, *place = ++i) {
+                const uint32_t now = __atomic_load_n(word->at, __ATOMIC_RELAXED);
+                if (now == word->seen) continue;
+                word->seen = now;
                 break;
             }
         },

@@ -10,7 +10,6 @@
 // The copies are written out as loops that sanitizers do not watch: the NIC's accesses are not the program's.
 #pragma once
 
-#include <csetjmp>
 #include <cstddef>
 #include <cstdint>
 
@@ -18,12 +17,6 @@ namespace sim {
 
 // Installs the handlers, once per process. Copies before that are unguarded.
 void install_guard();
-
-struct Guard {
-    sigjmp_buf back;
-    uintptr_t address = 0;  // of the fault
-};
-extern thread_local Guard* volatile armed_guard;
 
 // Copies; false when a page of either side cannot be reached (then *fault is the address, part may be written).
 bool guarded_copy(void* destination, const void* source, size_t bytes, uintptr_t* fault = nullptr);
