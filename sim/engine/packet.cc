@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "sim/engine/dc.h"
-#include "sim/link/wire.h"
 
 namespace sim {
 
@@ -31,11 +30,6 @@ uint32_t wire_transport(const Qp* qp) {
         default:
             return BTH_RC;
     }
-}
-
-const uint8_t* operation_headers(const Packet& packet) {
-    const Meaning meaning = meaning_of(static_cast<uint8_t>(GDA_GET(bth, packet.header, opcode)));
-    return packet.header + GDA_BYTES_OF(bth) + meaning.lead_bytes;
 }
 
 void begin_packet(const Qp* qp, uint8_t opcode, uint32_t psn, Packet* packet) {

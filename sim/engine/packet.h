@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "sim/engine/state.h"
+#include "sim/link/wire.h"
 
 namespace sim {
 
@@ -29,7 +30,10 @@ uint32_t wire_transport(const Qp* qp);
 void begin_packet(const Qp* qp, uint8_t opcode, uint32_t psn, Packet* packet);
 
 // What the operation of a packet brings behind BTH and the headers of its transport.
-const uint8_t* operation_headers(const Packet& packet);
+inline const uint8_t* operation_headers(const Packet& packet) {
+    const uint8_t opcode = static_cast<uint8_t>(GDA_GET(bth, packet.header, opcode));
+    return packet.header + GDA_BYTES_OF(bth) + meaning_of(opcode).lead_bytes;
+}
 
 // `bytes` of payload at `list`; a run when it is more than one packet's.
 void set_payload(const Qp* qp, const iovec* list, size_t count, uint64_t bytes, Packet* packet);

@@ -214,21 +214,24 @@ uint16_t complement(uint32_t sum) {
     return static_cast<uint16_t>(~sum);
 }
 
-Meaning meaning_of(uint8_t opcode) {
-    uint8_t header[BTH_BYTES] = {};
-    GDA_SET(bth, header, opcode, opcode);
-    Meaning o = {static_cast<uint32_t>(GDA_GET(bth_parts, header, transport)),
-                 static_cast<uint32_t>(GDA_GET(bth_parts, header, operation)), false, 0};
-    static const struct {
-        uint8_t opcode;
-        bth_transport transport;
-        bth_opcode code;
-    } MASKED[] = {
-        {OWN_MASKED_COMPARE_SWAP, BTH_RC, RC_COMPARE_SWAP},  {OWN_MASKED_FETCH_ADD, BTH_RC, RC_FETCH_ADD},
-        {XRC_MASKED_COMPARE_SWAP, BTH_XRC, RC_COMPARE_SWAP}, {XRC_MASKED_FETCH_ADD, BTH_XRC, RC_FETCH_ADD},
-        {DC_MASKED_COMPARE_SWAP, BTH_DC, RC_COMPARE_SWAP},   {DC_MASKED_FETCH_ADD, BTH_DC, RC_FETCH_ADD},
-    };
-    for (const auto& masked : MASKED) {
+namespace {
+
+struct Masked {
+    uint8_t opcode;
+    bth_transport transport;
+    bth_opcode code;
+};
+constexpr Masked MASKED[] = {
+    {OWN_MASKED_COMPARE_SWAP, BTH_RC, RC_COMPARE_SWAP},  {OWN_MASKED_FETCH_ADD, BTH_RC, RC_FETCH_ADD},
+    {XRC_MASKED_COMPARE_SWAP, BTH_XRC, RC_COMPARE_SWAP}, {XRC_MASKED_FETCH_ADD, BTH_XRC, RC_FETCH_ADD},
+    {DC_MASKED_COMPARE_SWAP, BTH_DC, RC_COMPARE_SWAP},   {DC_MASKED_FETCH_ADD, BTH_DC, RC_FETCH_ADD},
+};
+
+constexpr Meaning find_meaning(uint8_t opcode) {
+    const uint32_t dword = GDA_FIELD(bth, opcode, opcode);
+    Meaning o = {static_cast<uint8_t>(GDA_EXTRACT(bth_parts, transport, dword)),
+                 static_cast<uint8_t>(GDA_EXTRACT(bth_parts, operation, dword)), false, 0};
+    for (const Masked& masked : MASKED) {
         if (masked.opcode == opcode) o = {masked.transport, masked.code, true, 0};
     }
     const bool answer = o.code >= RC_RDMA_READ_RESPONSE_FIRST && o.code <= RC_ATOMIC_ACKNOWLEDGE;
@@ -237,6 +240,16 @@ Meaning meaning_of(uint8_t opcode) {
     if (o.transport == BTH_XRC && !answer) o.lead_bytes = GDA_BYTES_OF(xrceth);
     return o;
 }
+
+constexpr Meanings find_meanings() {
+    Meanings all = {};
+    for (int opcode = 0; opcode < 256; ++opcode) all.of[opcode] = find_meaning(static_cast<uint8_t>(opcode));
+    return all;
+}
+
+}  // namespace
+
+constexpr Meanings MEANINGS = find_meanings();
 
 uint32_t transport_header_bytes(uint8_t opcode) {
     const Meaning operation = meaning_of(opcode);

@@ -76,12 +76,16 @@ Refusal decode_datagram(const uint8_t* datagram, size_t bytes, const uint8_t sou
 
 // What a BTH opcode means: masked atomics, which have opcodes of their own, are told as the atomics that they are.
 struct Meaning {
-    uint32_t transport;  // enum bth_transport
-    uint32_t code;       // as RC numbers it
+    uint8_t transport;  // enum bth_transport
+    uint8_t code;       // as RC numbers it
     bool masked;
-    uint32_t lead_bytes;  // of what stands between BTH and the operation's headers: DCETH, XRCETH, DETH
+    uint8_t lead_bytes;  // of what stands between BTH and the operation's headers: DCETH, XRCETH, DETH
 };
-Meaning meaning_of(uint8_t opcode);
+struct Meanings {
+    Meaning of[256];
+};
+extern const Meanings MEANINGS;
+inline Meaning meaning_of(uint8_t opcode) { return MEANINGS.of[opcode]; }  // several times for each packet
 // BTH and the headers that its opcode brings, up to the payload. An opcode that nobody defined has BTH alone.
 uint32_t transport_header_bytes(uint8_t opcode);
 
