@@ -107,7 +107,9 @@ bool list_parts(DeviceState& s, const Span& span, uint64_t offset, uint64_t byte
             if (!from) return false;
             *bounced += part.bytes;
         }
-        list->push_back({from, part.bytes});
+        iovec& last = list->emplace_back();
+        last.iov_base = from;
+        last.iov_len = part.bytes;
         return true;
     };
     // The ordinary span is spared the indirection.

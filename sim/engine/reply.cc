@@ -122,18 +122,13 @@ bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
 
 void send_answer(DeviceState& s, Qp* qp, uint8_t syndrome, uint32_t psn) {
     if (!qp->reliable()) return;
-    Reply reply;
-    reply.syndrome = syndrome;
-    reply.psn = psn;
-    reply.msn = qp->msn;
     // A later acknowledgement also speaks for the one before it.
     const bool replaces = !qp->replies.empty() && qp->replies.back().kind == Reply::Kind::acknowledge &&
                           qp->replies.back().syndrome == AETH_ACK;
-    if (replaces) {
-        qp->replies.back() = reply;
-    } else {
-        qp->replies.push_back(reply);
-    }
+    Reply& reply = replaces ? qp->replies.back() : qp->replies.add();
+    reply.syndrome = syndrome;
+    reply.psn = psn;
+    reply.msn = qp->msn;
     s.look_at(qp);
 }
 
@@ -148,17 +143,17 @@ void queue_reply(DeviceState& s, Qp* qp, const Reply& reply) {
 void serve_replies(DeviceState& s, Qp* qp) {
     uint64_t turn = BYTES_PER_TURN;
     while (!qp->replies.empty() && turn) {
-        const Reply reply = qp->replies.front();
-        if (on_its_way(s, qp, reply.psn)) return;  // an answer also says that all before it is there
-        if (reply.kind == Reply::Kind::read) {
+        const Reply& front = qp->replies.front();  // until it is sent: loopback hands an atomic's over at once
+        if (on_its_way(s, qp, front.psn)) return;  // an answer also says that all before it is there
+        if (front.kind == Reply::Kind::read) {
             if (!send_read(s, qp, &turn)) return;
             continue;
         }
-        const bool atomic = reply.kind == Reply::Kind::atomic;
-        if (!(atomic ? send_atomic(s, qp, reply) : send_acknowledge(s, qp, reply))) return;
+        const bool atomic = front.kind == Reply::Kind::atomic, positive = front.syndrome == AETH_ACK;
+        if (!(atomic ? send_atomic(s, qp, front) : send_acknowledge(s, qp, front))) return;
         ++s.done;
         if (qp->replies.empty() || qp->state == MLX5_QPC_STATE_ERR) return;
-        if (!atomic && reply.syndrome == AETH_ACK) s.report.count(Counter::acks_sent);
+        if (!atomic && positive) s.report.count(Counter::acks_sent);
         drop_front(qp);
     }
 }

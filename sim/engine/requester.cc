@@ -65,7 +65,7 @@ void pump(DeviceState& s, Qp* qp) {
             // Sequence numbers of what is on its way must not go half round.
             if (qp->reliable() && psn_difference(qp->next_psn, qp->acked_psn) > MOST_ON_THE_WAY) return;
             parse_wqe(s, qp, qp->next, &wqe);
-            Message m;
+            Message& m = qp->sent.add();
             m.index = qp->next;
             m.blocks = wqe.blocks;
             m.opcode = wqe.opcode;
@@ -87,7 +87,6 @@ void pump(DeviceState& s, Qp* qp) {
             qp->next_psn = psn_add(qp->next_psn, m.packets);
             qp->cursor_psn = m.first_psn;
             qp->next = static_cast<uint16_t>(qp->next + m.blocks);
-            qp->sent.push_back(m);
             s.report.count(Counter::wqes);
             ++s.done;
         } else if (!qp->sent[qp->cursor].syndrome && qp->sent[qp->cursor].packets) {  // again, or the rest of it

@@ -19,12 +19,12 @@
 
 #include "sim/clock.h"
 #include "sim/engine/device.h"
-#include "sim/engine/fifo.h"
 #include "sim/engine/gpu.h"
 #include "sim/engine/report.h"
 #include "sim/engine/sweep.h"
 #include "sim/engine/table.h"
 #include "sim/engine/watch.h"
+#include "sim/link/fifo.h"
 #include "sim/link/port.h"
 
 namespace sim {

@@ -4,8 +4,7 @@
 // asked for it.
 #pragma once
 
-#include <deque>
-
+#include "sim/link/fifo.h"
 #include "sim/link/link.h"
 
 namespace sim {
@@ -20,7 +19,7 @@ class Loopback final : public Link {
 
    private:
     Receive receive_;
-    std::deque<Packet> answers_;
+    Fifo<Packet> answers_;
 };
 
 }  // namespace sim

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue of small records: what a queue pair has sent and has to answer. It takes no memory before its first use, and
-// none that grew large once it is empty: thousands of queue pairs are idle. For state.h.
+// A queue of small records: what a queue pair has sent and has to answer, and answers on the way to it. It takes no
+// memory before its first use, and none that grew large once it is empty: thousands of queue pairs are idle. For
+// loopback.h and engine/state.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -25,10 +27,15 @@ class Fifo {
     T& back() { return (*this)[size_ - 1]; }
     const T& back() const { return (*this)[size_ - 1]; }
 
-    // References to others end with it.
+    // References to others end with it. The second is for one that is filled in at its place: a copy of what was just
+    // written field by field waits for the fields.
     void push_back(const T& value) {
         if (size_ == capacity_) grow();
         (*this)[size_++] = value;
+    }
+    T& add() {
+        if (size_ == capacity_) grow();
+        return *new (&(*this)[size_++]) T();
     }
     void pop_front() {
         first_ = (first_ + 1) & (capacity_ - 1);
