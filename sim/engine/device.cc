@@ -156,6 +156,7 @@ int step_one(DeviceState& s, bool outside) {
             for (int i = 0, before = -1; i < ROUNDS && before != s.done; ++i) {
                 before = s.done;
                 round(s);
+                if (s.busy.empty() && s.port->quiet()) break;
             }
             if (!s.sweeping.empty()) {
                 const int before = s.done;

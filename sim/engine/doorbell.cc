@@ -114,8 +114,8 @@ void ring(DeviceState& s, UarPage* page, uint64_t stored) {
     if (named) remember(page, named);
     if (looked_at == page->qps.size()) return;  // those were all; and records may be far away, on a GPU
     page->records.start();
-    start_sweep(s, page);
     look_at_records(s, page, AT_ONCE);
+    if (page->records.running()) start_sweep(s, page);
 }
 
 void scan_registers(DeviceState& s, UarPage* page) {
@@ -141,6 +141,8 @@ void read_send_record(DeviceState& s, Qp* qp) {
         if (!blocks) return;
     } else if (!read_word(s, qp->record, at, &record[1], qp->name)) {
         return;
+    } else {
+        qp->page->records.seen(qp->place_on_page, record[1]);
     }
     const uint16_t told = static_cast<uint16_t>(GDA_GET(qp_doorbell_record, record, send_counter));
     produced(s, qp, told);

@@ -14,6 +14,7 @@ class Loopback final : public Link {
     explicit Loopback(Receive receive) : receive_(std::move(receive)) {}
     bool send(const Packet& packet) override;
     int poll(const Receive& receive, int budget) override;
+    bool empty() const { return answers_.empty(); }
     // A whole message, whatever its size.
     size_t run_bytes() const override { return size_t{1} << 31; }
 

@@ -122,10 +122,13 @@ int Port::poll(const Link::Receive& receive, int budget) {
     if (tap_.room_ns && tap_.clock.now_ns() >= tap_.room_ns) tap_.room_ns = 0;
     if (!tap_.held.empty()) done += tap_.held.release(tap_.clock.now_ns());
     done += to_self_.poll(receive, budget);
-    const Link::Receive looked_at = [this, &receive](const Packet& packet) { from_others(packet, receive); };
-    const Link::Receive& taker = tap_.looks() ? looked_at : receive;
-    done += to_host_.poll(taker, budget);
-    return to_wire_ ? done + to_wire_->poll(taker, budget) : done;
+    const auto others = [&](const Link::Receive& taker) {
+        done += to_host_.poll(taker, budget);
+        if (to_wire_) done += to_wire_->poll(taker, budget);
+        return done;
+    };
+    if (!tap_.looks()) return others(receive);
+    return others([this, &receive](const Packet& packet) { from_others(packet, receive); });
 }
 
 // What the NICs of other processes sent, while a fault or a capture is on.

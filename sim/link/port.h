@@ -55,6 +55,8 @@ class Port {
 
     // Hands over what has arrived, at most `budget` packets of each carrier; sends held packets that have fallen due.
     int poll(const Link::Receive& receive, int budget);
+    // Whether poll() has nothing to hand over, now and of itself; a wire is not asked, which would take a system call.
+    bool quiet() const { return loopback_.empty() && shm_->empty() && tap_.held.empty() && !tap_.room_ns; }
     // The earliest time at which poll() has something to do of itself; 0: none.
     uint64_t due_ns() const { return tap_.due_ns(); }
 

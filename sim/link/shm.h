@@ -18,6 +18,7 @@ class Shm final : public Link {
     ~Shm() override;
     bool send(const Packet& packet) override;
     int poll(const Receive& receive, int budget) override;
+    bool empty() { return !directory_.inbox() || directory_.inbox()->empty(); }
     size_t run_bytes() const override { return Inbox::PACKET_PAYLOAD_BYTES; }
 
     // Whether that GID is one that a NIC of the directory has or may get; whether one that has it is alive.
