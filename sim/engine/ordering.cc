@@ -92,7 +92,7 @@ void show_at(DeviceState& s, size_t i) {
 
 }  // namespace
 
-void make_all_visible(DeviceState& s) {
+void show_all(DeviceState& s) {
     for (size_t i = 0; i < s.ordering.late.size();) {
         if (s.ordering.late[i].on_its_way) {
             ++i;

@@ -29,7 +29,10 @@ void order_completion(DeviceState& s, const Qp* qp);
 bool on_its_way(const DeviceState& s, const Qp* qp, uint32_t psn);
 
 // A strict write or a read: what memory does not show yet becomes visible first.
-void make_all_visible(DeviceState& s);
+void show_all(DeviceState& s);
+inline void make_all_visible(DeviceState& s) {
+    if (!s.ordering.late.empty()) show_all(s);
+}
 
 // The end of a key or of a queue pair: also what is on its way.
 void place_all(DeviceState& s);

@@ -38,9 +38,9 @@ inline const uint8_t* operation_headers(const Packet& packet) {
 // `bytes` of payload at `list`; a run when it is more than one packet's.
 void set_payload(const Qp* qp, const iovec* list, size_t count, uint64_t bytes, Packet* packet);
 
-// How many packets a payload takes: at least one.
+// How many packets a payload takes: at least one. Most messages are one packet: no division for those, nor below.
 inline uint32_t packets_for(const Qp* qp, uint64_t bytes) {
-    return static_cast<uint32_t>(std::max<uint64_t>(1, (bytes + qp->mtu - 1) / qp->mtu));
+    return bytes <= qp->mtu ? 1 : static_cast<uint32_t>((bytes + qp->mtu - 1) / qp->mtu);
 }
 
 // Whether a run was cut as this end would cut it: else its packets are not what it takes them for.
@@ -48,9 +48,10 @@ inline bool same_cut(const Qp* qp, const Packet& packet) {
     return packet.run_mtu == 0 ? packet.payload_bytes <= qp->mtu : packet.run_mtu == qp->mtu;
 }
 
-// The most payload that goes into one call of the link: one packet's, or a run of whole packets.
-inline uint64_t portion(const Qp* qp, const Link* link) {
-    return std::max<uint64_t>(qp->mtu, link->run_bytes() / qp->mtu * qp->mtu);
+// How much of the `rest` of a payload goes into one call of the link: at most one packet's, or a run of whole packets.
+inline uint64_t portion(const Qp* qp, const Link* link, uint64_t rest) {
+    if (rest <= qp->mtu) return rest;
+    return std::min(rest, std::max<uint64_t>(qp->mtu, link->run_bytes() / qp->mtu * qp->mtu));
 }
 
 }  // namespace sim

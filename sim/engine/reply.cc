@@ -78,7 +78,7 @@ void drop_front(Qp* qp) {
 // The next part of the read at the front. False: not now.
 bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
     const Reply reply = qp->replies.front();
-    const uint64_t bytes = std::min(reply.bytes, portion(qp, qp->link));
+    const uint64_t bytes = portion(qp, qp->link, reply.bytes);
     Packet packet;
     Span span = {};
     std::string why;

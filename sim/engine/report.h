@@ -111,7 +111,7 @@ class Report {
     enum : size_t { MAX_SENTENCES = 200 };
 
     // Keeps a sentence once. Beyond the limit the first ones are kept: later faults usually follow from them.
-    void say(const std::string& sentence);
+    __attribute__((cold)) void say(const std::string& sentence);
     std::vector<std::string> sentences() const;
     void clear();
 
@@ -142,7 +142,8 @@ class Report {
     std::atomic<uint64_t> counters_[MAX_PORTS][static_cast<int>(Counter::count)] = {};
 };
 
-// printf into a string: sentences are made only when something is wrong.
-std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
+// printf into a string: sentences are made only when something is wrong, and so the compiler keeps what leads to one
+// out of the way of what does not.
+std::string text(const char* format, ...) __attribute__((format(printf, 1, 2), cold));
 
 }  // namespace sim

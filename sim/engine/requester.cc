@@ -59,9 +59,10 @@ void pump(DeviceState& s, Qp* qp) {
             if (s.now_ns < qp->rnr_until_ns) return;
             qp->rnr_until_ns = 0;
         }
+        const bool fresh = qp->cursor == qp->sent.size();
+        if (fresh && qp->next == qp->producer) return;
         ParsedWqe wqe;
-        if (qp->cursor == qp->sent.size()) {
-            if (qp->next == qp->producer) return;
+        if (fresh) {
             // Sequence numbers of what is on its way must not go half round.
             if (qp->reliable() && psn_difference(qp->next_psn, qp->acked_psn) > MOST_ON_THE_WAY) return;
             parse_wqe(s, qp, qp->next, &wqe);

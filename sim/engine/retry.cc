@@ -117,9 +117,8 @@ void await(DeviceState& s, Qp* qp) {
     qp->deadline_ns = qp->sent.empty() || !qp->ack_timeout ? 0 : s.now_ns + ack_wait_ns(qp);
 }
 
-void check_timers(DeviceState& s, Qp* qp) {
-    if (!qp->deadline_ns || s.now_ns < qp->deadline_ns || qp->sent.empty()) return;
-    if (qp->rnr_until_ns) return;
+void no_answer(DeviceState& s, Qp* qp) {
+    if (qp->sent.empty() || qp->rnr_until_ns) return;
     // Under real time a living peer may not have been scheduled: that is not a loss.
     const bool starved =
         !Clock::is_virtual() && s.now_ns - qp->first_try_ns < BEHIND_LIMIT_NS && s.port->behind(qp->remote_gid);

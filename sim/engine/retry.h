@@ -20,8 +20,11 @@ void ask_again(DeviceState& s, Qp* qp, uint32_t psn);
 // response.cc: the oldest read or atomic whose response is not complete. Null: none.
 Message* oldest_fetch(Qp* qp);
 
-// retry.cc: starts the timer for the next answer; looks whether it ran out.
+// retry.cc: starts the timer for the next answer; it ran out.
 void await(DeviceState& s, Qp* qp);
-void check_timers(DeviceState& s, Qp* qp);
+void no_answer(DeviceState& s, Qp* qp);
+inline void check_timers(DeviceState& s, Qp* qp) {
+    if (qp->deadline_ns && s.now_ns >= qp->deadline_ns) no_answer(s, qp);
+}
 
 }  // namespace sim

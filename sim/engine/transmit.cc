@@ -134,8 +134,8 @@ bool gather(DeviceState& s, Qp* qp, bool local, const ParsedWqe& wqe, uint64_t o
 
 // A cable that takes single packets may lose them: only so many are on their way, and answers are asked for meanwhile.
 bool in_window(const Qp* qp, const Link* link) {
-    if (!qp->reliable() || link->run_bytes() >= qp->mtu) return true;
-    return psn_difference(qp->cursor_psn, psn_add(qp->acked_psn, 1)) < static_cast<int32_t>(WINDOW_PACKETS);
+    if (psn_difference(qp->cursor_psn, psn_add(qp->acked_psn, 1)) < static_cast<int32_t>(WINDOW_PACKETS)) return true;
+    return !qp->reliable() || link->run_bytes() >= qp->mtu;
 }
 
 // Hands it over, with what it says of itself to people. False: no room.
@@ -182,7 +182,7 @@ Sent transmit(DeviceState& s, Qp* qp, const ParsedWqe& wqe, int* budget) {
         if (*budget <= 0 || !in_window(qp, link)) return Sent::no_room;
         Packet packet;
         const uint64_t offset = uint64_t{at} * qp->mtu;
-        const uint64_t bytes = std::min(portion(qp, link), wqe.bytes - offset);
+        const uint64_t bytes = portion(qp, link, wqe.bytes - offset);
         const uint32_t count = packets_for(qp, bytes);
         const bool last = at + count == packets;
         *budget -= 1 + static_cast<int>(bytes / BYTES_PER_TURN);
