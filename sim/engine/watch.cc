@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "sim/engine/gpu.h"
+#include "sim/link/guard.h"
 
 namespace sim {
 
@@ -124,11 +125,20 @@ bool Watch::protect() {
     return true;
 }
 
+// A store may have met the protection and not yet be among those that wait: it then looks whether the page can be
+// written, which the system does not make it before the next store to it, and waits although nobody protects it any
+// more. So the page is stored to here, what it holds, and whoever waits by then is woken once more.
 void Watch::release_all() {
     if (!protected_) return;
     protected_ = false;
     for (auto& entry : pages_) {
-        for (uint8_t* at : entry.second.at) set(at, false);
+        for (uint8_t* at : entry.second.at) {
+            uint32_t word;
+            if (!set(at, false) || !guarded_load32(at, &word)) continue;
+            guarded_exchange32(at, word, word);
+            uffdio_range range = range_of(at);
+            ioctl(descriptor_, UFFDIO_WAKE, &range);
+        }
     }
 }
 

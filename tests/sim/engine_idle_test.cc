@@ -116,8 +116,8 @@ void stopped_while_asleep() {
     w.post();
     w.a.ring();  // nothing is protected any more
     CHECK(w.nic.until([&] { return w.cq.poll() != nullptr; }));
-    CHECK_EQ(w.counter("wakes_by_call"), 1);
-    for (int i = 0; i < 10; ++i) {  // and while a store waits
+    CHECK(w.counter("wakes_by_call") >= 1);  // one more when what made the page known came late
+    for (int i = 0; i < 10; ++i) {           // and while a store waits
         w.start();
         w.post();
         std::thread program([&] { w.a.ring(); });
