@@ -152,6 +152,7 @@ int step_one(DeviceState& s, bool outside) {
             make_some_visible(s);
             const bool last_look = !outside && s.asleep_until_ns.load(std::memory_order_relaxed);  // then it sleeps
             scan_doorbells(s, last_look);
+            if (!outside && s.ring_waits) expect_ring(s);
             flush_failed(s);
             for (int i = 0, before = -1; i < ROUNDS && before != s.done; ++i) {
                 before = s.done;

@@ -162,6 +162,15 @@ void scan_doorbells(DeviceState& s, bool all) {
     }
 }
 
+void expect_ring(DeviceState& s) {
+    const size_t pages = std::min<size_t>(s.page_list.size(), PAGES_PER_STEP);
+    for (size_t i = 0; i < pages; ++i) {
+        for (Qp* known : s.page_list[i]->recent) {
+            if (known) read_send_record(s, known);
+        }
+    }
+}
+
 void scan_page(DeviceState& s, UarPage* page) {
     scan_registers(s, page);
     look_at_records(s, page, page->records.size());

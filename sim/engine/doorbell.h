@@ -10,6 +10,9 @@ namespace sim {
 // Looks at the registers of the pages; of very many, at some in each step, unless it must be `all`.
 void scan_doorbells(DeviceState& s, bool all);
 
+// A program is about to ring on some page: of those that rang lately, the records say already what for.
+void expect_ring(DeviceState& s);
+
 // Looks at one page and at all records of it: before a queue pair of it changes its state or ends.
 void scan_page(DeviceState& s, UarPage* page);
 

@@ -381,6 +381,7 @@ struct DeviceState {
     std::mutex thread_control;                 // who starts or stops it
     int thread_wake = -1;                      // eventfd: wakes it
     Watch watch;                               // how doorbells wake it
+    bool ring_waits = false;                   // one of them waits for it; its own word
     std::atomic<uint64_t> asleep_until_ns{0};  // it sleeps; 0: it does not
     std::atomic<uint64_t> longest_sleep_ns{0};
     uint64_t due_ns = ~uint64_t{0};  // by its last step: when something may want it again, if nothing comes

@@ -116,8 +116,12 @@ class Sleeper {
             state_.report.count_unlocked(Counter::sleeps);
             const Woken woken = wait(until - now);
             state_.report.count_unlocked(counter_of(woken, until == state_.due_ns));  // before its effect can be seen
-            if (woken == Woken::by_packet) step_now(state_, false);  // its sender may be waiting for the answer
-            state_.watch.release();                                  // else first of all: a store may be waiting
+            // First what somebody waits for: the answer to a packet; what a doorbell rings for, long before its store
+            // goes on, for which the program's thread has to wake in its turn.
+            state_.ring_waits = woken == Woken::by_store;
+            if (woken == Woken::by_packet || woken == Woken::by_store) step_now(state_, false);
+            state_.ring_waits = false;
+            state_.watch.release();
             if (woken != Woken::by_time) slept = Slept::woken;
         } else {
             state_.watch.release();

@@ -108,6 +108,26 @@ void a_store_wakes() {
     CHECK_EQ(w.wakes(), 4);
 }
 
+// What was posted is served before the store that rings for it goes on: here it never rings, for what is stored is no
+// doorbell. For a queue pair that rang lately.
+void a_store_that_waits_is_served_by_its_record() {
+    Idle w;
+    w.connect();
+    w.start();
+    w.post();
+    w.a.ring();
+    CHECK(w.completed());
+    for (uint32_t n = 2; n <= 4; ++n) {
+        w.start();
+        w.post();
+        w.a.store_record(1, w.a.producer);
+        w.a.store_register(UAR_SEND_DOORBELL, 0);
+        CHECK(w.completed());
+        CHECK_EQ(w.counter("wakes_by_store"), n);
+        CHECK_EQ(w.counter("doorbells"), 1);
+    }
+}
+
 void stopped_while_asleep() {
     Idle w;
     w.connect();
@@ -365,6 +385,7 @@ int main(int argc, char** argv) {
     return run(
         {
             {"a_store_wakes", a_store_wakes},
+            {"a_store_that_waits_is_served_by_its_record", a_store_that_waits_is_served_by_its_record},
             {"stopped_while_asleep", stopped_while_asleep},
             {"store_of_a_forked_child", store_of_a_forked_child},
             {"mapping_that_ends", mapping_that_ends},
