@@ -23,7 +23,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 SIM_SOURCES = sorted(p.relative_to(ROOT) for p in ROOT.glob("sim/**/*.cc") if p.name != "preload.cc")
 PRELOAD_SOURCE = Path("sim/uverbs/preload.cc")
-CXX_FLAGS = ["-std=c++17", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Icuda", "-I."]
+CXX_FLAGS = ["-std=c++17", "-O3", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Icuda", "-I."]
 
 
 def compiler() -> str:
