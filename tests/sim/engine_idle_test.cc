@@ -105,7 +105,7 @@ void a_store_wakes() {
     w.cq.arm();
     CHECK(soon([&] { return w.counter("cq_doorbells") == 1; }));
     CHECK_EQ(w.counter("wakes_by_store"), 4);
-    CHECK_EQ(w.wakes(), 4);
+    CHECK_EQ(w.wakes() - w.counter("wakes_by_call"), 4);
 }
 
 // What was posted is served before the store that rings for it goes on: here it never rings, for what is stored is no
@@ -271,7 +271,7 @@ void a_packet_wakes() {
         CHECK_EQ(write(there[1], "g", 1), 1);
         CHECK(soon([&] { return __atomic_load_n(w.target.p, __ATOMIC_ACQUIRE) == 77; }));
         CHECK_EQ(w.counter("wakes_by_packet"), 1);
-        CHECK_EQ(w.wakes(), 1);
+        CHECK_EQ(w.wakes() - w.counter("wakes_by_call"), 1);
         int status = 0;
         CHECK_EQ(waitpid(child, &status, 0), child);
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
