@@ -80,7 +80,8 @@ GDA_DEVICE claim reserve(gda_qp* qp, const queue_view& q, uint64_t count) {
     }
     // All under way at once with the addition; the acquire comes last since later reads would wait for it.
     c.ready = load_word(q, &qp->ready);
-    c.status = load_word(q, &qp->error);
+    c.status = target::CHECKED ? load_word(q, &qp->error) : 0;
+    if (!target::CHECKED) return c;
     uint64_t done = q.owned ? target::load_owned(&qp->done) : target::load_shared_acquire(&qp->done);
     if (c.status == 0 && c.base + count - done <= q.depth) return c;
     return await_room(qp, q, c);

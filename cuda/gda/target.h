@@ -5,7 +5,8 @@
 // "Transaction Ordering".
 //
 // Words. GDA_DEVICE qualifies a device function, GDA_API one that kernels call, and GDA_KERNEL(name)(parameters)
-// declares a kernel that Python can launch.
+// declares a kernel that Python can launch. CHECKED is false when the code is compiled with GDA_UNCHECKED: posting then
+// checks nothing, to measure what its checks cost (python -m gda bench post --unchecked).
 //
 // Observers. A queue is seen by threads of its own processor and by one outsider, the NIC. `scope` says how far an
 // order must hold: scope_gpu when rings, record and payload all lie in GPU memory (the practice of every GPU stack;

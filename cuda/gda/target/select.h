@@ -9,6 +9,14 @@ namespace target {
 
 enum scope { scope_gpu, scope_system };
 
+// With GDA_UNCHECKED posting leaves out its checks: handle, bounds, earlier errors, room in the ring. It is there to
+// measure what they cost; such code overwrites requests that a full ring still holds.
+#if defined(GDA_UNCHECKED)
+static constexpr bool CHECKED = false;
+#else
+static constexpr bool CHECKED = true;
+#endif
+
 // Lanes of one warp that act as one.
 struct group {
     uint32_t mask;    // bit per lane
