@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from gda.errors import GdaError
+from gda.tools.bench_arguments import add_bench, run_bench
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -29,15 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--placement", choices=("host", "gpu"), default="host", help="where the payload lies")
     demo.add_argument("--queues", choices=("host", "gpu"), default="host", help="where the queues lie")
 
-    bench = commands.add_parser(
-        "bench",
-        help="put-to-completion time, message rate and bandwidth of a kernel's puts",
-        description="Measures puts posted by one kernel thread: time from put to completion by size, messages per "
-        "second with several in flight, bandwidth of large writes. Medians of one run.",
-    )
-    bench.add_argument("--placement", choices=("host", "gpu"), default="host", help="where the payload lies")
-    bench.add_argument("--queues", choices=("host", "gpu"), default="host", help="where the queues lie")
-    bench.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    add_bench(commands.add_parser)
 
     sim = commands.add_parser(
         "sim",
@@ -68,9 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             demo(bytes=options.bytes, placement=options.placement, queues=options.queues)
             return 0
         if options.command == "bench":
-            from gda.tools.bench import bench
-
-            bench(placement=options.placement, queues=options.queues, as_json=options.json)
+            run_bench(options)
             return 0
         from gda.sim import run
 

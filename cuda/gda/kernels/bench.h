@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measuring kernels: the first is what gda.tools.bench and the demo launch. Times are nanoseconds of the target's one
+// Measuring kernels, launched by gda.tools.bench and the demo. Times are nanoseconds of the target's one
 // clock (globaltimer on a GPU, the monotonic clock on a CPU). They stop at the first failure and report it.
 #pragma once
 
@@ -48,16 +48,20 @@ GDA_KERNEL(gda_kernel_put_rate)(gda_qp* qp, gda_mr dst, gda_mr src, uint64_t byt
     gda_report(status, result);
 }
 
-// Cost of posting alone: one thread posts `iterations` puts into a ring that is deep enough not to fill.
-GDA_KERNEL(gda_kernel_post_cost)(gda_qp* qp, gda_mr dst, gda_mr src, uint64_t bytes, uint32_t iterations,
-                                 uint64_t* elapsed_ns, gda_status* status) {
-    uint64_t start = gda::target::clock_ns();
+// Posting alone: every thread of the grid posts `iterations` puts, thread scope, to the queue of its block (own) or all
+// of them to the first. Nothing completes: a ring must have room for all. `queues` are addresses of gda_qp; begins[i]
+// and ends[i] of thread i are times before its first and after its last put.
+GDA_KERNEL(gda_kernel_post_alone)(const uint64_t* queues, uint32_t own, gda_mr dst, gda_mr src, uint64_t bytes,
+                                  uint32_t iterations, uint64_t* begins, uint64_t* ends, gda_status* status) {
+    gda_qp* qp = reinterpret_cast<gda_qp*>(static_cast<uintptr_t>(queues[own != 0 ? blockIdx.x : 0]));
+    uint64_t thread = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    gda_ticket failed = 0;  // chosen, not branched upon: nobody else in the comparison looks at each ticket
+    uint64_t begin = gda::target::clock_ns();
     for (uint32_t i = 0; i < iterations; ++i) {
-        gda_ticket ticket = gda_put(qp, dst, 0, src, 0, bytes);
-        if (gda_failed(ticket)) {
-            gda_report(status, gda_test(qp, ticket));
-            return;
-        }
+        gda_ticket ticket = gda_put(qp, dst, i * bytes, src, i * bytes, bytes);
+        failed = gda_failed(ticket) ? ticket : failed;
     }
-    *elapsed_ns = gda::target::clock_ns() - start;
+    ends[thread] = gda::target::clock_ns();
+    begins[thread] = begin;
+    if (failed != 0) gda_report(status, gda_test(qp, failed));
 }

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What posting alone costs: `python -m gda bench post`. No NIC: puts into rings that are never full.
+
+Queues are `PlainQueue`s: on a GPU rings, records and handles in its memory and doorbell pages in pinned host memory.
+All indices are set anew before each launch, and a launch posts at most as many requests as a ring holds. Its time is
+from the first thread's begin to the last thread's end, by the kernel's clock.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gda import formats
+from gda.errors import DeviceStatusError
+from gda.nic.gpu import Gpu, use_gpu
+from gda.nic.plain import PlainMemory, PlainQueue
+from gda.run import Kernel
+
+__all__ = ["BYTES", "DEPTH", "PostCost", "Shape", "measure_post", "shapes"]
+
+BYTES = 64  # of each put
+DEPTH = 32768  # blocks of a ring, the most a queue can have
+KERNELS = "#include <gda/kernels/bench.h>\n"
+UNCHECKED = "-DGDA_UNCHECKED"
+_SOURCE, _TARGET = 0x0000AABBCCDD0000, 0x1122334455660000  # nobody goes there
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Who posts. `own`: a queue for each block, else one for all; `owned`: the queue is promised to one thread."""
+
+    row: str
+    who: str
+    blocks: int
+    threads: int
+    own: bool = False
+    owned: bool = False
+    alone: bool = False  # one after the other: its figure is a time, not a rate
+
+
+@dataclass(frozen=True)
+class PostCost:
+    """Time per 64-byte put of one shape, over `launches` launches of `posts` puts each."""
+
+    row: str
+    who: str
+    record: bool
+    checks: bool
+    posts: int
+    launches: int
+    ns_per_post: float
+    fastest_ns_per_post: float
+    alone: bool
+
+    @property
+    def posts_per_second(self) -> float:
+        """Of all threads together."""
+        return 1e9 / self.ns_per_post
+
+
+def shapes(blocks: int, threads: int) -> list[Shape]:
+    """The twelve rows: `blocks` blocks (a GPU's multiprocessors) and blocks of `threads` threads where a row is large.
+
+    There is one scope: lanes that post together find each other, so "warp scope" is a whole warp that posts at once,
+    and those rows differ from those above them only for libraries that know two.
+    """
+    warp = min(32, threads)
+    return [
+        Shape("thread_owned", "1 thread, own queue", 1, 1, True, True, True),
+        Shape("blocks_owned", f"{blocks} blocks x 1 thread, own queues", blocks, 1, True, True),
+        Shape("thread_shared", "1 thread, queue that all may share", 1, 1, alone=True),
+        Shape("warp_thread_scope", "1 warp, each lane posts, one queue", 1, warp),
+        Shape("warp_warp_scope", "1 warp, warp scope, one queue", 1, warp),
+        Shape("block_threads", f"{threads:,} threads of a block, one queue", 1, threads),
+        Shape("block_warps", f"{threads // warp} warps of a block, warp scope, one queue", 1, threads),
+        Shape("blocks_threads", f"{blocks} blocks x {warp} threads, one queue", blocks, warp),
+        Shape("warps_shared", f"{blocks} warps, warp scope, one queue", blocks, warp),
+        Shape("blocks_shared", f"{blocks} blocks x 1 thread, one queue", blocks, 1),
+        Shape("warps_own", f"{blocks} warps, own queues, warp scope", blocks, warp, True),
+        Shape("blocks_own_threads", f"{blocks} x {threads:,} threads, own queues", blocks, threads, True),
+    ]
+
+
+@dataclass
+class _Arrays:
+    """Where kernels read addresses and leave times, and how to get them back."""
+
+    addresses: Any
+    begins: Any
+    ends: Any
+
+    @classmethod
+    def on(cls, gpu: Gpu | None, addresses: list[int], most_threads: int) -> _Arrays:
+        values = np.array(addresses, np.uint64)
+        if gpu is None:
+            return cls(values, np.zeros(most_threads, np.uint64), np.zeros(most_threads, np.uint64))
+        import cupy
+
+        return cls(cupy.asarray(values), *(cupy.zeros(most_threads, cupy.uint64) for _ in range(2)))
+
+    def took(self, threads: int) -> int:
+        """Nanoseconds from the first begin to the last end."""
+        begins, ends = (a if isinstance(a, np.ndarray) else a.get() for a in (self.begins, self.ends))
+        return int(ends[:threads].max()) - int(begins[:threads].min())
+
+
+@contextmanager
+def _queues(gpu: Gpu | None, count: int, owned: bool, record: bool) -> Iterator[list[PlainQueue]]:
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(PlainQueue(gpu, depth=DEPTH, owned=owned, record=record, qpn=0x100000 + i))
+            for i in range(count)
+        ]
+
+
+def _size(gpu: Gpu | None) -> tuple[int, int]:
+    """Blocks and threads of the large rows: the whole GPU; on a CPU, whose threads are played, a few."""
+    if gpu is None:
+        return 4, 64
+    from gda import _cuda
+
+    return _cuda.cuDeviceGetAttribute(_cuda.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, gpu.device), 1024
+
+
+def measure_post(
+    *,
+    record: Iterable[bool] = (True, False),
+    checks: Iterable[bool] = (True,),
+    launches: int = 9,
+    rows: Iterable[str] = (),
+    size: tuple[int, int] | None = None,
+) -> list[PostCost]:
+    """Measure the rows of `shapes` (all, or those named), with and without doorbell record, with and without checks.
+
+    `size` are blocks and threads of the large rows. The median of `launches`, after one that does not count. Every
+    launch is checked: all that was posted was told to the NIC.
+    """
+    gpu, _ = use_gpu(0)
+    blocks, threads = size or _size(gpu)
+    wanted = [shape for shape in shapes(blocks, threads) if shape.row in (set(rows) or {shape.row})]
+    records = list(record)
+    costs = []
+    for checked in checks:
+        kernel = Kernel(KERNELS, target="host" if gpu is None else "gpu", options=() if checked else (UNCHECKED,))
+        for owned in sorted({shape.owned for shape in wanted}):
+            these = [shape for shape in wanted if shape.owned == owned]
+            count = max(shape.blocks if shape.own else 1 for shape in these)
+            for with_record in records:
+                with _queues(gpu, count, owned, with_record) as queues:
+                    arrays = _Arrays.on(gpu, [q.address for q in queues], max(s.blocks * s.threads for s in these))
+                    for shape in these:
+                        costs.append(_measure(kernel, shape, queues, arrays, launches, checked=checked))
+    order = {shape.row: number for number, shape in enumerate(wanted)}
+    return sorted(costs, key=lambda cost: (not cost.checks, order[cost.row], not cost.record))
+
+
+def _measure(
+    kernel: Kernel, shape: Shape, queues: list[PlainQueue], arrays: _Arrays, launches: int, *, checked: bool
+) -> PostCost:
+    used = queues[: shape.blocks if shape.own else 1]
+    threads = shape.blocks * shape.threads
+    iterations = DEPTH * len(used) // threads
+    region = PlainMemory(_TARGET, DEPTH * BYTES), PlainMemory(_SOURCE, DEPTH * BYTES)
+    times = []
+    for number in range(launches + 1):
+        for queue in used:
+            queue.reset()
+        kernel.gda_kernel_post_alone[shape.blocks, shape.threads](
+            arrays.addresses, int(shape.own), *region, BYTES, iterations, arrays.begins, arrays.ends
+        )
+        if number:
+            times.append(arrays.took(threads))
+        for queue in used:
+            _check(queue, iterations * threads // len(used), shape.row)
+    posts = iterations * threads
+    return PostCost(
+        shape.row, shape.who, used[0].has_record, checked, posts, launches,
+        statistics.median(times) / posts, min(times) / posts, shape.alone,
+    )  # fmt: skip
+
+
+def _check(queue: PlainQueue, posts: int, row: str) -> None:
+    """A figure of a queue that lost a request would be worthless."""
+    state = queue.read_handle()
+    seen = {name: int(state[name]) for name in ("reserved", "ready", "rung")}
+    if queue.has_record:  # a doorbell may then be overtaken by an earlier one: the NIC reads the record
+        seen["record"] = queue.send_counter
+    else:
+        seen["doorbell"] = int(formats.send_doorbell.unpack(queue.doorbell)["wqe_index"])
+    if any(value != posts for value in seen.values()):
+        raise DeviceStatusError(
+            f"bench post, row {row}: {posts} puts were posted, but the queue says {seen}",
+            advice="this is a defect of the device library; the figures of this row mean nothing",
+        )

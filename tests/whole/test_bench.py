@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m gda bench COMMAND`: every command measures, prints, writes what it is asked to, and refuses clearly."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gda.__main__ import main
+from gda.errors import DeviceStatusError
+from gda.nic.plain import PlainQueue
+from gda.tools.bench import measure_post
+from gda.tools.bench.post import _check, shapes
+
+ROWS = [shape.row for shape in shapes(4, 64)]
+
+
+@pytest.fixture
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GDA_TARGET", "host")
+    monkeypatch.setenv("GDA_NIC", "software")
+
+
+def png_size(file: Path) -> tuple[int, int]:
+    data = file.read_bytes()
+    assert data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR"
+    return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+
+
+def matplotlib_or_skip() -> None:
+    pytest.importorskip("matplotlib", reason='not run: matplotlib is missing (pip install "gda[plot]")')
+
+
+def test_post_measures_twelve_rows_with_and_without_record_and_checks(
+    on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "post.json"
+    assert main(["bench", "post", "--launches", "1", "--unchecked", "--json", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "all checks on" in shown and "GDA_UNCHECKED" in shown and "1 thread, own queue" in shown
+    data: dict[str, Any] = json.loads(file.read_text())
+    assert data["command"] == "bench post" and data["stack"] == "gda" and data["depth"] == 32768
+    kinds = [(row["row"], row["record"], row["checks"]) for row in data["rows"]]
+    assert kinds == [(row, record, checks) for checks in (True, False) for row in ROWS for record in (True, False)]
+    for row in data["rows"]:
+        assert row["ns_per_post"] > 0 and row["posts_per_second"] == pytest.approx(1e9 / row["ns_per_post"])
+        assert row["posts"] >= 16384 and row["launches"] == 1
+
+
+def test_post_shows_another_stack_beside(on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.json"
+    slow = {"row": "thread_owned", "record": True, "checks": True, "ns_per_post": 1e9}
+    other.write_text(json.dumps({"stack": "Another", "rows": [slow]}))
+    assert main(["bench", "post", "--launches", "1", "--row", "thread_owned", "--beside", str(other)]) == 0
+    shown = capsys.readouterr().out
+    assert "Another, with record" in shown and "1,000.00 ms" in shown and "x" in shown.splitlines()[-2]
+    other.write_text("[]")
+    assert main(["bench", "post", "--beside", str(other)]) == 1
+    assert "is no table of posting costs" in capsys.readouterr().err
+
+
+def test_post_draws(on_cpu: None, tmp_path: Path) -> None:
+    matplotlib_or_skip()
+    file = tmp_path / "post.png"
+    rows = ["--row", "thread_owned", "--row", "thread_shared"]
+    assert main(["bench", "post", "--launches", "1", *rows, "--plot", str(file)]) == 0
+    assert min(png_size(file)) > 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--row", "nobody"], "rows: thread_owned"),
+        (["--launches", "0"], "at least one"),
+        (["--json", "/nonexistent/x.json"], "folder does not exist"),
+        (["--plot", "x.svg"], "PNG"),
+        (["--beside", "/nonexistent"], "no table"),
+    ],
+)
+def test_post_refuses(on_cpu: None, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "post", *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_picture_without_matplotlib_names_the_extra(
+    on_cpu: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main(["bench", "post", "--plot", "x.png"]) == 1
+    assert 'pip install "gda[plot]"' in capsys.readouterr().err
+
+
+def test_a_queue_that_lost_a_request_gives_no_figure() -> None:
+    with PlainQueue(None, depth=64) as queue, pytest.raises(DeviceStatusError, match="5 puts were posted"):
+        _check(queue, 5, "thread_owned")
+
+
+@pytest.mark.parametrize("measure", ["post"])
+def test_help_teaches(measure: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", measure, "--help"])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0 and "--json FILE" in shown and "--plot FILE.png" in shown and "example:" in shown
+
+
+@pytest.mark.gpu
+def test_post_on_a_gpu() -> None:
+    """Every row on the whole GPU: measure_post checks that each queue told the NIC all that was posted."""
+    costs = measure_post(checks=(True, False), launches=1)
+    assert len(costs) == 48 and all(cost.ns_per_post > 0 for cost in costs)
