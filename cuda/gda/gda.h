@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device library: include this in a kernel. Which function is where, in reading order: put.h, atomic.h and
-// message.h (what kernels call), wait.h (tickets), submit.h and post.h (the work request), ring.h (slots and doorbell),
-// poll.h (completions), target.h (what differs between a GPU and a CPU), handle.h and formats/ (what lies in memory).
+// The device library: include this in a kernel. Which function is where, in reading order: put.h, atomic.h, signal.h
+// and message.h (what kernels call), wait.h (tickets), submit.h and post.h (the work request), token.h and ring.h
+// (doorbell and slots), poll.h (completions), target.h (what differs between a GPU and a CPU), handle.h and formats/
+// (what lies in memory).
 #pragma once
 
 #include <gda/atomic.h>
 #include <gda/message.h>
 #include <gda/put.h>
+#include <gda/signal.h>

@@ -7,7 +7,7 @@
 #include <gda/formats/status.h>
 #include <gda/target/types.h>
 
-enum { GDA_HANDLE_VERSION = 0x67646103 };  // "gda", 3
+enum { GDA_HANDLE_VERSION = 0x67646104 };  // "gda", 4
 
 // What a device function answers: see formats/status.h. Zero is success.
 typedef uint64_t gda_status;
@@ -26,6 +26,20 @@ enum gda_qp_flags {
 enum gda_post_flags {
     GDA_MORE = 0x1,        // another request follows at once on this queue: it, or a wait, rings for this one
     GDA_UNSIGNALED = 0x2,  // no completion of its own; its ticket is complete when a later request's is
+};
+
+// What a signal does to the other side's eight bytes.
+enum gda_signal_operation {
+    GDA_SIGNAL_ADD = 0,  // many may signal
+    GDA_SIGNAL_SET = 1,  // one signals: no atomic in the NIC
+};
+
+// What a signal is waited for, compared as numbers that go round: a value is reached when it is at most 2^63 - 1
+// behind.
+enum gda_comparison {
+    GDA_REACHED = 0,  // at or above
+    GDA_EQUAL = 1,
+    GDA_NOT_EQUAL = 2,
 };
 
 enum gda_cq_flags {
@@ -70,18 +84,21 @@ struct gda_qp {
     uint64_t deadline_ns;        // how long a put waits for a free slot
     uint64_t max_message_bytes;  // larger transfers are split
     gda_cq cq;
-    uint8_t pad0[40];
+    uint64_t scratch;          // eight bytes where the NIC puts old values that nobody wants (signals that add)
+    uint32_t scratch_lkey_be;  // of the region that it lies in
+    uint8_t pad0[28];
 
     uint64_t reserved;  // basic blocks handed out to writers
     uint8_t pad1[56];
 
     uint64_t ready;        // basic blocks written, in order, as last told by who had the token
-    uint64_t done;         // basic blocks completed
+    uint64_t done;         // basic blocks completed, but for the second one of the last request
     gda_status error;      // first error, latched; zero while healthy
     uint64_t cq_consumed;  // completions read (ring completion queue)
     uint64_t rung;         // basic blocks that the NIC was told of
     uint64_t deferred;     // basic blocks that were ready when a doorbell was left to a later request
-    uint8_t pad2[16];
+    uint64_t silent;       // index behind the last request whose own completion would not tell of all of it
+    uint8_t pad2[8];
 };
 
 // A receive queue with its completion queue, a ring that the NIC may not overrun: no more receives are posted than it
@@ -128,6 +145,7 @@ GDA_ASSERT_AT(gda_qp, sq, 8);
 GDA_ASSERT_AT(gda_qp, record, 24);
 GDA_ASSERT_AT(gda_qp, deadline_ns, 40);
 GDA_ASSERT_AT(gda_qp, cq, 56);
+GDA_ASSERT_AT(gda_qp, scratch, 88);
 GDA_ASSERT_AT(gda_qp, reserved, 128);
 GDA_ASSERT_AT(gda_qp, ready, 192);
 GDA_ASSERT_AT(gda_qp, error, 208);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One work request into its slot: 16-byte stores built from the declarations of formats/wqe.h. Called by submit.h,
-// between reserve and publish; read by the NIC after the doorbell. Document: docs/one_put.md, step 4. A new operation
-// is a struct and its store_request here, and the function that kernels call in put.h, atomic.h
-// or message.h.
+// between reserve and publish; read by the NIC after the doorbell. Document: docs/one_put.md, step 4. How to add one:
+// docs/adding_an_operation.md.
 //
-// Every request here fits one basic block, so a request is a slot. Keys are kept as the WQE carries them (big-endian),
+// A request is one basic block unless its `extent` says otherwise. Keys are kept as the WQE carries them (big-endian),
 // everything else in the processor's order.
 #pragma once
 
@@ -17,13 +16,21 @@ GDA_DEVICE uint8_t* slot_address(const queue_view& q, uint64_t index) {
     return q.sq + (index & (q.depth - 1)) * prm::WQE_BASIC_BLOCK_BYTES;
 }
 
+// The basic blocks that a request takes, in one piece, and where among them its last WQE begins: that one's completion
+// is the request's.
+template <class Request>
+struct extent {
+    static constexpr uint64_t BLOCKS = 1;
+    static constexpr uint64_t LAST = 0;
+};
+
 // ---- segments, 16 bytes each
 
 // The first segment of every WQE. `segments` counts all of its 16-byte segments, this one too.
 GDA_DEVICE void store_control(const queue_view& q, uint8_t* slot, uint64_t index, uint32_t opcode, uint32_t segments,
-                              bool signaled, uint32_t immediate_be = 0) {
-    uint32_t what =
-        GDA_FIELD(wqe_ctrl_seg, wqe_index, static_cast<uint16_t>(index)) | GDA_FIELD(wqe_ctrl_seg, opcode, opcode);
+                              bool signaled, uint32_t immediate_be = 0, uint32_t opmod = 0) {
+    uint32_t what = GDA_FIELD(wqe_ctrl_seg, wqe_index, static_cast<uint16_t>(index)) |
+                    GDA_FIELD(wqe_ctrl_seg, opcode, opcode) | GDA_FIELD(wqe_ctrl_seg, opmod, opmod);
     uint32_t whose = GDA_FIELD(wqe_ctrl_seg, qp_or_sq, q.qpn) | GDA_FIELD(wqe_ctrl_seg, ds, segments);
     uint32_t how = GDA_FIELD(wqe_ctrl_seg, ce, signaled ? prm::CE_ALWAYS : prm::CE_ON_ERROR);
     target::store_segment(slot, join(be32(whose), be32(what)), join(immediate_be, be32(how)));
@@ -99,6 +106,94 @@ GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const atomic_
     target::store_segment(segment_of(slot, 2), be64(r.swap_add), be64(r.compare));
     store_data(segment_of(slot, 3), r.addr, r.lkey_be, sizeof(uint64_t));
     store_control(q, slot, index, r.opcode, 4, signaled);
+}
+
+// The same on some bits of four or eight remote bytes: a card's extended atomics. Operands of four bytes stand in the
+// low halves.
+struct masked_add_request {
+    uint64_t raddr;
+    uint64_t addr;
+    uint32_t rkey_be;
+    uint32_t lkey_be;
+    uint32_t bytes;  // 4 or 8
+    uint64_t add;
+    uint64_t boundary;  // bits that let no carry out of them
+};
+
+GDA_DEVICE uint32_t masked_opmod(uint32_t bytes) {
+    return bytes == sizeof(uint32_t) ? prm::ATOMIC_OPMOD_EXTENDED_4_BYTES : prm::ATOMIC_OPMOD_EXTENDED_8_BYTES;
+}
+GDA_DEVICE uint32_t low_be(uint64_t v) { return be32(static_cast<uint32_t>(v)); }
+
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_add_request& r, bool signaled) {
+    uint8_t* slot = slot_address(q, index);
+    store_remote_address(segment_of(slot, 1), r.raddr, r.rkey_be);
+    if (r.bytes == sizeof(uint32_t)) {
+        target::store_segment(segment_of(slot, 2), join(low_be(r.boundary), low_be(r.add)), 0);
+    } else {
+        target::store_segment(segment_of(slot, 2), be64(r.add), be64(r.boundary));
+    }
+    store_data(segment_of(slot, 3), r.addr, r.lkey_be, r.bytes);
+    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_FA, 4, signaled, 0, masked_opmod(r.bytes));
+}
+
+// Masked compare-and-swap. Of eight bytes it has five segments, so two blocks; of four it fits one.
+template <class T>
+struct masked_swap_request {
+    uint64_t raddr;
+    uint64_t addr;
+    uint32_t rkey_be;
+    uint32_t lkey_be;
+    T swap;
+    T swap_mask;  // bits that are replaced
+    T compare;
+    T compare_mask;  // bits that are compared
+};
+
+template <>
+struct extent<masked_swap_request<uint64_t>> {
+    static constexpr uint64_t BLOCKS = 2;
+    static constexpr uint64_t LAST = 0;
+};
+
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_swap_request<uint32_t>& r,
+                              bool signaled) {
+    uint8_t* slot = slot_address(q, index);
+    store_remote_address(segment_of(slot, 1), r.raddr, r.rkey_be);
+    target::store_segment(segment_of(slot, 2), join(be32(r.compare), be32(r.swap)),
+                          join(be32(r.compare_mask), be32(r.swap_mask)));
+    store_data(segment_of(slot, 3), r.addr, r.lkey_be, sizeof(uint32_t));
+    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_CS, 4, signaled, 0, masked_opmod(sizeof(uint32_t)));
+}
+
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_swap_request<uint64_t>& r,
+                              bool signaled) {
+    uint8_t* slot = slot_address(q, index);
+    store_remote_address(segment_of(slot, 1), r.raddr, r.rkey_be);
+    target::store_segment(segment_of(slot, 2), be64(r.swap), be64(r.compare));
+    target::store_segment(segment_of(slot, 3), be64(r.swap_mask), be64(r.compare_mask));
+    store_data(slot_address(q, index + 1), r.addr, r.lkey_be, sizeof(uint64_t));  // perhaps the ring's first block
+    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_CS, 5, signaled, 0, masked_opmod(sizeof(uint64_t)));
+}
+
+// Two requests as one submission, the second behind the first; only the second completes.
+template <class First, class Second>
+struct pair_request {
+    First first;
+    Second second;
+};
+
+template <class First, class Second>
+struct extent<pair_request<First, Second>> {
+    static constexpr uint64_t BLOCKS = extent<First>::BLOCKS + extent<Second>::BLOCKS;
+    static constexpr uint64_t LAST = extent<First>::BLOCKS + extent<Second>::LAST;
+};
+
+template <class First, class Second>
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const pair_request<First, Second>& r,
+                              bool signaled) {
+    store_request(q, index, r.first, false);
+    store_request(q, index + extent<First>::BLOCKS, r.second, signaled);
 }
 
 // Send, with or without immediate: the other side's next posted receive says where the bytes go.

@@ -14,7 +14,51 @@
 
 namespace gda {
 
-// Between remote and local memory, in as many messages as it takes. `last_opcode` and the immediate are the last one's.
+// What moves between remote and local memory, as messages of at most the queue's largest. Made once it is checked.
+struct transfer_plan {
+    uint64_t raddr;
+    uint64_t addr;
+    uint32_t rkey_be;
+    uint32_t lkey_be;
+    uint64_t most;  // bytes of a message
+};
+
+GDA_DEVICE transfer_plan plan_of(const queue_view& q, const gda_mr& remote, uint64_t remote_offset, const gda_mr& local,
+                                 uint64_t local_offset) {
+    transfer_plan p;
+    p.raddr = remote.addr + remote_offset;
+    p.addr = local.addr + local_offset;
+    p.rkey_be = remote.rkey_be;
+    p.lkey_be = local.lkey_be;
+    p.most = largest_message(q);
+    return p;
+}
+
+GDA_DEVICE rdma_request piece_of(const transfer_plan& p, uint32_t opcode, uint64_t offset, uint64_t bytes) {
+    rdma_request r;
+    r.opcode = opcode;
+    r.immediate_be = 0;
+    r.raddr = p.raddr + offset;
+    r.rkey_be = p.rkey_be;
+    r.addr = p.addr + offset;
+    r.lkey_be = p.lkey_be;
+    r.bytes = static_cast<uint32_t>(bytes);
+    return r;
+}
+
+// Posts all messages of a transfer but the last, whose offset it answers through `*last`. Zero, or the refusal.
+GDA_DEVICE gda_ticket post_first_pieces(gda_qp* qp, const queue_view& q, const transfer_plan& p, uint32_t opcode,
+                                        uint64_t bytes, uint64_t* last) {
+    uint64_t moved = 0;
+    for (; bytes - moved > p.most; moved += p.most) {
+        gda_ticket ticket = submit(qp, q, piece_of(p, opcode, moved, p.most), manner_of(0, false));
+        if (gda_failed(ticket)) return ticket;
+    }
+    *last = moved;
+    return 0;
+}
+
+// `last_opcode` and the immediate are the last message's.
 GDA_DEVICE gda_ticket transfer(gda_qp* qp, uint32_t opcode, uint32_t last_opcode, uint32_t immediate,
                                const gda_mr& remote, uint64_t remote_offset, const gda_mr& local, uint64_t local_offset,
                                uint64_t bytes, uint32_t flags) {
@@ -22,25 +66,30 @@ GDA_DEVICE gda_ticket transfer(gda_qp* qp, uint32_t opcode, uint32_t last_opcode
     if (status != 0) return GDA_TICKET_FAILED | status;
     queue_view q = view(qp);
     if (!within(remote, remote_offset, bytes) || !within(local, local_offset, bytes)) return out_of_bounds(q);
-    uint64_t most = largest_message(q);
-    gda_ticket ticket;
-    uint64_t moved = 0;
-    do {
-        uint64_t now = bytes - moved < most ? bytes - moved : most;
-        bool last = moved + now == bytes;
-        rdma_request r;
-        r.opcode = last ? last_opcode : opcode;
-        r.immediate_be = last ? be32(immediate) : 0;
-        r.raddr = remote.addr + remote_offset + moved;
-        r.rkey_be = remote.rkey_be;
-        r.addr = local.addr + local_offset + moved;
-        r.lkey_be = local.lkey_be;
-        r.bytes = static_cast<uint32_t>(now);
-        moved += now;
-        ticket = submit(qp, q, r, manner_of(flags, last));
-        if (gda_failed(ticket)) return ticket;
-    } while (moved < bytes);
-    return ticket;
+    transfer_plan p = plan_of(q, remote, remote_offset, local, local_offset);
+    uint64_t last = 0;
+    gda_ticket refusal = post_first_pieces(qp, q, p, opcode, bytes, &last);
+    if (refusal != 0) return refusal;
+    rdma_request r = piece_of(p, last_opcode, last, bytes - last);
+    r.immediate_be = be32(immediate);
+    return submit(qp, q, r, manner_of(flags, true));
+}
+
+// `bytes` is 1 to MOST_INLINE_BYTES.
+GDA_DEVICE inline_write inline_of(const gda_mr& dst, uint64_t dst_offset, const void* data, uint32_t bytes) {
+    inline_write r;
+    r.raddr = dst.addr + dst_offset;
+    r.rkey_be = dst.rkey_be;
+    r.bytes = bytes;
+    const uint8_t* from = static_cast<const uint8_t*>(data);
+    for (uint32_t word = 0; word < MOST_INLINE_BYTES / 4; ++word) {
+        r.words[word] = 0;
+        for (uint32_t i = 0; i < 4; ++i) {
+            uint32_t at = 4 * word + i;
+            if (at < bytes) r.words[word] |= static_cast<uint32_t>(from[at]) << 8 * i;
+        }
+    }
+    return r;
 }
 
 }  // namespace gda
@@ -79,19 +128,7 @@ GDA_API gda_ticket gda_put_inline(gda_qp* qp, gda_mr dst, uint64_t dst_offset, c
     if (bytes == 0 || bytes > gda::MOST_INLINE_BYTES || !gda::within(dst, dst_offset, bytes)) {
         return gda::out_of_bounds(q);
     }
-    gda::inline_write r;
-    r.raddr = dst.addr + dst_offset;
-    r.rkey_be = dst.rkey_be;
-    r.bytes = bytes;
-    const uint8_t* from = static_cast<const uint8_t*>(data);
-    for (uint32_t word = 0; word < gda::MOST_INLINE_BYTES / 4; ++word) {
-        r.words[word] = 0;
-        for (uint32_t i = 0; i < 4; ++i) {
-            uint32_t at = 4 * word + i;
-            if (at < bytes) r.words[word] |= static_cast<uint32_t>(from[at]) << 8 * i;
-        }
-    }
-    return gda::submit(qp, q, r, gda::manner_of(flags, true));
+    return gda::submit(qp, q, gda::inline_of(dst, dst_offset, data, bytes), gda::manner_of(flags, true));
 }
 
 // The same for one value of a plain type of at most 28 bytes: gda_put_value(qp, dst, 0, uint64_t(1)).

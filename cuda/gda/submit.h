@@ -21,8 +21,8 @@ GDA_DEVICE uint64_t largest_message(const queue_view& q) {
 
 // An operation's last message completes with a CQE unless it wants none. So does one in each quarter of the ring: a
 // ring full of requests that nobody would ever hear of could not be freed.
-GDA_DEVICE bool is_signaled(const queue_view& q, uint64_t index, bool wanted) {
-    return wanted || (index & (quarter(q) - 1)) == quarter(q) - 1;
+GDA_DEVICE bool is_signaled(const queue_view& q, uint64_t index, uint64_t blocks, bool wanted) {
+    return wanted || (index & (quarter(q) - 1)) + blocks >= quarter(q);
 }
 
 // How a request is posted.
@@ -36,36 +36,62 @@ GDA_DEVICE manner manner_of(uint32_t flags, bool last) {
     return m;
 }
 
+// A completion names the first block of its WQE, so a ticket is the index behind that one. `done` may thus lie short of
+// what is complete by the last WQE's other blocks, until a later request completes.
+template <class Request>
+GDA_DEVICE gda_ticket store_at(const queue_view& q, uint64_t index, const Request& request, manner m) {
+    store_request(q, index, request, is_signaled(q, index, extent<Request>::BLOCKS, m.signaled));
+    return index + extent<Request>::LAST + 1;
+}
+
+// For gda_flush: whether `done` will come to `end`, where the last of the requests posted together ends. Before they
+// are published.
+template <class Request>
+GDA_DEVICE void note_silent(gda_qp* qp, const queue_view& q, uint64_t end, manner m) {
+    if (m.signaled && extent<Request>::LAST + 1 == extent<Request>::BLOCKS) return;
+    if (q.owned) {
+        target::store_owned(&qp->silent, end);
+    } else {
+        target::raise(&qp->silent, end);
+    }
+}
+
 template <class Request>
 GDA_DEVICE gda_ticket submit_owned(gda_qp* qp, const queue_view& q, const Request& request, manner m) {
-    claim c = reserve(qp, q, 1);
+    claim c = reserve(qp, q, extent<Request>::BLOCKS);
     if (c.status != 0) return GDA_TICKET_FAILED | c.status;
-    store_request(q, c.base, request, is_signaled(q, c.base, m.signaled));
+    gda_ticket ticket = store_at(q, c.base, request, m);
+    note_silent<Request>(qp, q, c.base + c.count, m);
     publish_owned(qp, q, c, m.more);
-    return c.base + 1;
+    return ticket;
 }
 
 // One lane reserves and publishes for all lanes that are here with the same queue; each writes its own request. Of a
 // small ring, which a warp would fill, the lanes take half at a time.
 template <class Request>
 GDA_DEVICE gda_ticket submit_shared(gda_qp* qp, const queue_view& q, const Request& request, manner m) {
+    constexpr uint64_t BLOCKS = extent<Request>::BLOCKS;
+    uint64_t most = q.depth / 2 / BLOCKS;
+    if (most == 0) most = 1;
     for (;;) {
-        // Only of one mind: a lane that wants its doorbell must not stand behind a leader that defers it.
-        target::group g = target::converged_group(reinterpret_cast<const uint8_t*>(qp) + m.more);
-        uint64_t most = q.depth < 2 ? 1 : q.depth / 2;
+        // Only of one mind: a lane that wants its doorbell must not stand behind a leader that defers it. And of one
+        // size: lanes that do different things may be here together.
+        target::group g = target::converged_group(reinterpret_cast<const uint8_t*>(qp) + 2 * BLOCKS + m.more);
         claim c = refused(0);
-        c.count = g.size < most ? g.size : most;
+        c.count = (g.size < most ? g.size : most) * BLOCKS;
         if (g.rank == 0) c = reserve(qp, q, c.count);
         gda_status status = target::CHECKED ? target::broadcast(g, c.status) : 0;
         if (status != 0) return GDA_TICKET_FAILED | status;
         c.base = target::broadcast(g, c.base);
         bool mine = g.rank < most;
-        uint64_t index = c.base + g.rank;
-        if (mine) store_request(q, index, request, is_signaled(q, index, m.signaled));
+        gda_ticket ticket = 0;
+        if (mine) ticket = store_at(q, c.base + g.rank * BLOCKS, request, m);
+        bool last = g.rank + 1 == (g.size < most ? g.size : most);
+        if (last) note_silent<Request>(qp, q, c.base + (g.rank + 1) * BLOCKS, m);
         target::sync(g);  // all lanes' WQEs are written before the leader publishes them
         if (g.rank == 0) publish_shared(qp, q, c, m.more);
         target::sync(g);  // stay together: the next request finds the same group
-        if (mine) return index + 1;
+        if (mine) return ticket;
     }
 }
 

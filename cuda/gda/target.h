@@ -30,6 +30,7 @@
 //   store_record(p, v)              one dword of a doorbell record; single and whole
 //   store_doorbell(p, v)            8 bytes to a UAR page: exactly one write on the bus, not merged, not repeated
 //   load_completion(p, scope)       one dword of a CQE, with the barrier `cqe_read` in it, see below
+//   load_signal(p)                  eight bytes that a peer's NIC writes, with the barrier `signal_read` in it
 //
 // Barriers, each named by its use, with its two observers
 //   wqe_before_doorbell_record(scope)     this thread (and what it has seen of others) -> NIC. The WQEs, and every WQE
@@ -46,6 +47,8 @@
 //                                         the register is the only source of the index, so two must not overtake.
 //   cqe_read (in load_completion)         NIC -> thread, acquire. What the NIC wrote before the completion's last
 //                                         dword, and the state of slots it has released, is seen after the load.
+//   signal_read (in load_signal)          peer's NIC -> thread, acquire. What that NIC wrote before the signal is seen
+//                                         after the load. At system scope whatever the queue's: the writer is outside.
 //
 // Threads
 //   group g = converged_group(key)  lanes of this warp that are here now with the same key; they submit as one. Fields

@@ -104,20 +104,24 @@ GDA_DEVICE bool await_window(gda_qp* qp, const queue_view& q, const claim& c) {
     return true;
 }
 
-// Notes that the slots are written. True: the token was parked at one of them, and is the caller's.
+// Notes that the slots are written, word by word. True: the token was parked at one of them, and is the caller's.
 GDA_DEVICE bool leave_written(const queue_view& q, const claim& c, token* t) {
-    uint64_t end = c.base + c.count, first = c.base % WORD_SLOTS;
-    uint64_t here = c.count < WORD_SLOTS - first ? c.count : WORD_SLOTS - first, above = c.count - here;
-    uint64_t* word = window_word(q, c.base);
-    uint64_t seen = target::set_bits(word, slot_bits(first, here)), next = 0;
-    if (above != 0) next = target::set_bits(window_word(q, end), slot_bits(0, above));
-    // Parked at its second word: the holder came between the two, and has passed and cleared the first.
-    bool at_first = (seen & ~written(~static_cast<uint64_t>(0))) == parked_at(c.base);
-    bool at_next = above != 0 && (next & ~written(~static_cast<uint64_t>(0))) == parked_at(c.base + here);
-    if (!at_first && !at_next) return false;
+    constexpr uint64_t FLAGS = ~static_cast<uint64_t>(0xffffffffu);
+    uint64_t end = c.base + c.count, found = end, last = 0;
+    for (uint64_t slot = c.base; slot != end;) {
+        uint64_t here = WORD_SLOTS - slot % WORD_SLOTS;
+        if (here > end - slot) here = end - slot;
+        uint64_t bits = slot_bits(slot % WORD_SLOTS, here);
+        uint64_t seen = target::set_bits(window_word(q, slot), bits);
+        // At a later word than the first: the holder came between two of them, and has passed and cleared those before.
+        if (found == end && (seen & FLAGS) == parked_at(slot)) found = slot;
+        last = seen | bits;
+        slot += here;
+    }
+    if (found == end) return false;
     t->end = end;
-    t->word = above != 0 ? next | slot_bits(0, above) : same_word(c.base, end) ? seen | slot_bits(first, here) : 0;
-    if (at_first) clear_words(q, c.base, end);
+    t->word = end % WORD_SLOTS != 0 ? last : 0;
+    clear_words(q, found, end);
     return true;
 }
 

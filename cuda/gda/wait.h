@@ -29,6 +29,28 @@ GDA_DEVICE gda_status refusal(const gda_qp* qp, gda_ticket ticket) {
     return status;
 }
 
+// Until all below `end` is done. With `all`, also what has no completion of its own.
+GDA_DEVICE gda_status await_done(gda_qp* qp, const queue_view& q, gda_ticket end, uint64_t deadline_ns, bool all) {
+    uint64_t give_up_at = 0;
+    for (;;) {
+        gda_status status = outcome(qp, q, end, poll(qp, q).end);
+        if (gda_code(status) != prm::GDA_TIMEOUT) return status;
+        // The note may come late, from a thread that has just reserved: hence in every turn.
+        if (all && load_word(q, &qp->silent) >= end) {
+            end = submit(qp, q, nop_request(), manner_of(0, true));
+            if (gda_failed(end)) return refusal(qp, end);
+            all = false;
+        }
+        if (give_up_at == 0) {
+            give_up_at = moment_after(deadline_ns);
+            ring_deferred(qp, q, end);
+        } else if (target::clock_ns() >= give_up_at) {
+            return status;
+        }
+        target::idle();
+    }
+}
+
 }  // namespace gda
 
 // GDA_OK: complete. GDA_TIMEOUT (the bare code): not yet. Anything else: why it failed or was refused. Never waits.
@@ -49,24 +71,14 @@ GDA_API gda_status gda_wait(gda_qp* qp, gda_ticket ticket, uint64_t deadline_ns)
     gda_status status = gda::check_queue(qp);
     if (status != 0) return status;
     gda::queue_view q = gda::view(qp);
-    uint64_t give_up_at = 0;
-    for (;;) {
-        status = gda::outcome(qp, q, ticket, gda::poll(qp, q).end);
-        if (gda_code(status) != GDA_TIMEOUT) return status;
-        if (give_up_at == 0) {
-            give_up_at = gda::moment_after(deadline_ns);
-            gda::ring_deferred(qp, q, ticket);
-        } else if (gda::target::clock_ns() >= give_up_at) {
-            return status;
-        }
-        gda::target::idle();
-    }
+    return gda::await_done(qp, q, ticket, deadline_ns, false);
 }
 
-// Waits for everything that was posted to the queue before the call, by any thread.
+// Waits for everything that was posted to the queue before the call, by any thread. If the last request has no
+// completion of its own, a request that moves nothing is posted behind it.
 GDA_API gda_status gda_flush(gda_qp* qp, uint64_t deadline_ns) {
     gda_status status = gda::check_queue(qp);
     if (status != 0) return status;
     gda::queue_view q = gda::view(qp);
-    return gda_wait(qp, gda::load_word(q, &qp->reserved), deadline_ns);
+    return gda::await_done(qp, q, gda::load_word(q, &qp->reserved), deadline_ns, true);
 }

@@ -160,7 +160,8 @@ def decode_status(word: int) -> dict[str, Any]:
     """Fields of a device status word (formats/status.h) and its meaning.
 
     Keys: ok, code, code_name, qpn, wqe_index, syndrome, syndrome_name, vendor_error_syndrome, words, meaning, advice,
-    text (one line of all of it).
+    text (one line of all of it). A signal that did not come belongs to no queue: then last_seen is its value, without
+    the top byte, and qpn, wqe_index and the syndromes are zero.
     """
     status: Struct = declarations().structs["status"]
     if not 0 <= word < 1 << status.bits:
@@ -168,6 +169,8 @@ def decode_status(word: int) -> dict[str, Any]:
     fields = status.unpack(int(word).to_bytes(status.bytes, "big"))
     meaning = status_meaning(fields["code"])
     result = {name: int(value) for name, value in fields.items()}
+    if meaning.name == "GDA_SIGNAL_TIMEOUT":
+        result = {**dict.fromkeys(result, 0), "code": meaning.code, "last_seen": word >> 8}
     words, text, advice, syndrome = meaning.words, meaning.text, meaning.advice, ""
     if meaning.name == "GDA_COMPLETION_ERROR":
         cause = syndrome_meaning(fields["syndrome"])
@@ -176,6 +179,8 @@ def decode_status(word: int) -> dict[str, Any]:
     elif not meaning.name:
         words += f" {meaning.code:#x}"
     where = f" on queue pair {fields['qpn']:#x}, work request {fields['wqe_index']}: {text}" if word else ""
+    if "last_seen" in result:
+        where = f", last seen {result['last_seen']}: {text}"
     return {
         "ok": word == 0,
         **result,

@@ -131,6 +131,11 @@ _STATUS = {
         "the queue pair was made without a receive queue",
         "make it with receive_depth, for example nic.queue_pair(receive_depth=64)",
     ),
+    8: (
+        "no signal",
+        "the signal had not reached its value when the deadline passed",
+        "find out what the peer does: its launch, its queue pair; or compare the value waited for with what it adds",
+    ),
 }
 
 _COMMAND_STATUS = {

@@ -38,7 +38,9 @@ from gda.nic.connection import (
 from gda.nic.doorbell import DoorbellPage
 from gda.nic.handle import Addresses, Handle
 from gda.nic.lifetime import Resources
+from gda.nic.memory import Memory
 from gda.nic.placement import choose
+from gda.nic.remote import key_in_memory
 from gda.nic.rings import CQ_RECORD, RECEIVE_CQ_RECORD, RECEIVE_WORD, RECORDS_BYTES, SEND_WORD, Rings
 from gda.nic.visible import Visible
 
@@ -52,6 +54,7 @@ MAX_DEPTH = 32768  # completions carry 16 bits of the index: more in flight woul
 _BLOCK = int(formats.WQE_BASIC_BLOCK_BYTES)
 _CQE = int(formats.CQE_BYTES)
 _RECEIVE = int(formats.WQE_SEGMENT_BYTES)  # one data segment each
+_SCRATCH_BYTES = 8
 _MIN_RECEIVES = _BLOCK // _RECEIVE  # the send queue behind them starts on a basic block
 
 
@@ -131,6 +134,9 @@ class QueuePair(Visible):
             self._rings = Rings(nic, self.placement, sizes, self._resources)
             self._rings.poison()
             self._create_queues()
+            # Old values that nobody wants: where signals that add leave them. No kernel looks there.
+            self._scratch = Memory.allocate(nic, _SCRATCH_BYTES, access=("local_write",))
+            self._resources.callback(self._scratch._resources.close)  # which holds no object of ours
             # The handle must not hold this object: its close() is kept by what frees this object.
             addresses = functools.partial(_addresses, self._rings, self._page, record, bool(self.receive_depth))
             self._handle = Handle(self._constants(), addresses, self.placement["handle"], fixed, nic.gpu)
@@ -247,7 +253,7 @@ class QueuePair(Visible):
             self._rings.write("records", CQ_RECORD, record)
         self._handle.update(
             flags=self._flags(), reserved=0, ready=0, done=0, error=0, cq_consumed=consumed, rung=0, deferred=0,
-            receive={"reserved": 0, "ready": 0, "received": 0, "cq_base": received},
+            silent=0, receive={"reserved": 0, "ready": 0, "received": 0, "cq_base": received},
         )  # fmt: skip
 
     def to_error(self) -> None:
@@ -380,6 +386,8 @@ class QueuePair(Visible):
             "log_sq_size": self.depth.bit_length() - 1,
             "deadline_ns": self._deadline_ns,
             "max_message_bytes": min(1 << 30, port.max_message_bytes, 1 << (capabilities.log_max_msg or 30)),
+            "scratch": self._scratch.address,
+            "scratch_lkey_be": key_in_memory(self._scratch.lkey),
             "cq": {"cqn": self.cqn, "log_size": self._cq_entries.bit_length() - 1, "flags": cq_flags},
             "receive": self._receive_constants(),
         }

@@ -26,6 +26,7 @@ _CLASSES: dict[str, type[DeviceStatusError]] = {
     "GDA_NOT_CONNECTED": NotConnectedError,
     "GDA_BAD_HANDLE": HandleError,
     "GDA_NO_RECEIVE_QUEUE": HandleError,
+    "GDA_SIGNAL_TIMEOUT": DeadlineError,
 }
 
 
@@ -48,6 +49,8 @@ def status_error(status: int, kernel: str) -> DeviceStatusError:
     where = ""
     if said["code_name"] in ("GDA_TIMEOUT", "GDA_QUEUE_FULL"):
         where = f" on work request {said['wqe_index']} of queue pair 0x{said['qpn']:x}"
+    elif said["code_name"] == "GDA_SIGNAL_TIMEOUT":
+        where = f", last seen {said['last_seen']}"
     elif said["qpn"]:
         where = f" on queue pair 0x{said['qpn']:x}"
     message = f"kernel {kernel}: {said['words']}{where}: {said['meaning']}"

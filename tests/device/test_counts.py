@@ -96,9 +96,23 @@ def test_lanes_alone_pay_each() -> None:
         ("gda_put_value(qp, dst, 0, four)", 4),
         ("gda_fetch_add(qp, dst, 0, src, 0, 1)", 4),
         ("gda_compare_swap(qp, dst, 0, src, 0, 1, 2)", 4),
+        ("gda_masked_fetch_add<uint64_t>(qp, dst, 0, src, 0, 1, 2)", 4),
+        ("gda_masked_compare_swap<uint32_t>(qp, dst, 0, src, 0, 1, 2, 3, 4)", 4),
+        ("gda_masked_compare_swap<uint64_t>(qp, dst, 0, src, 0, 1, 2, 3, 4)", 5),
+        ("gda_signal(qp, dst, 0, 1, GDA_SIGNAL_ADD)", 4),
+        ("gda_signal(qp, dst, 0, 1, GDA_SIGNAL_SET)", 3),
+        ("gda_put_signal(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_ADD)", 7),
+        ("gda_put_signal(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_SET)", 6),
         ("gda_nop(qp)", 1),
     ],
 )
 def test_every_operation_costs_what_a_put_costs(operation: str, segments: int) -> None:
     expected = dict(zip(NAMES, (1, 1, 1, 1, 1, segments, 0, 1), strict=True))
     assert count(ToyQueue(16), 1, 1, operation=operation) == expected
+
+
+def test_a_warp_pays_once_for_puts_with_signals() -> None:
+    """64 requests in one reservation, one doorbell."""
+    operation = "gda_put_signal(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_ADD)"
+    expected = dict(zip(NAMES, (1, 1, 1, 1, 1, 32 * 7, 0, 1), strict=True))
+    assert count(ToyQueue(128), 32, 1, operation=operation) == expected

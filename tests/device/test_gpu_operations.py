@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""operation_cases.py and message_cases.py with kernels on a GPU, bytes in host and in GPU memory. The tier `gpu`."""
+"""The cases of operation_cases.py, signal_cases.py and message_cases.py on a GPU, bytes in host and in GPU memory.
+
+The tier `gpu`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from gda import formats
 
 from .message_cases import *  # noqa: F403
 from .operation_cases import *  # noqa: F403
+from .signal_cases import *  # noqa: F403
 
 pytestmark = pytest.mark.gpu
 

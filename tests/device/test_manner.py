@@ -19,6 +19,11 @@ SOURCE = r"""
 GDA_KERNEL(post_many)(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t flags, int count, gda_ticket* ticket) {
     for (int i = 0; i < count; ++i) ticket[threadIdx.x] = gda_put(qp, dst, 0, src, 0, 8, flags);
 }
+GDA_KERNEL(post_pairs)(gda_qp* qp, gda_mr dst, gda_mr src, int count, gda_ticket* ticket) {
+    for (int i = 0; i < count; ++i) {
+        ticket[threadIdx.x] = gda_put_signal(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_SET);
+    }
+}
 GDA_KERNEL(mixed)(gda_qp* qp, gda_mr dst, gda_mr src, gda_ticket* ticket) {
     ticket[threadIdx.x] = gda_put(qp, dst, 0, src, 0, 8, threadIdx.x == 0 ? GDA_MORE : 0);
 }
@@ -98,13 +103,19 @@ def test_nobody_asked_for_a_completion(manner: Kernel, owned: bool) -> None:
     assert signaled(queue, 9)
 
 
+@pytest.mark.parametrize("blocks", [1, 2])
 @pytest.mark.parametrize("start", [0, 31, 2047, (1 << 32) - 5, (1 << 40) + 17])
-def test_the_token_passes_words_and_laps_of_the_window(manner: Kernel, start: int) -> None:
-    """5,000 slots in groups of every size: more than two laps; behind the token nothing is left over."""
-    queue = ToyQueue(8192, start=start)
+def test_the_token_passes_words_and_laps_of_the_window(manner: Kernel, start: int, blocks: int) -> None:
+    """Thousands of slots in groups of every size, up to 64 slots, which meet three words of the window: more than two
+    laps; behind the token nothing is left over.
+    """
+    queue = ToyQueue(16384, start=start)
     for threads in (1, 7, 32, 64, 5, 33, 256):
-        puts(manner, queue, 0, 12, threads)
-    end = start + 12 * 398
+        if blocks == 1:
+            puts(manner, queue, 0, 12, threads)
+        else:
+            manner.post_pairs[1, threads](queue, DST, SRC, 12, np.zeros(threads, np.uint64))
+    end = start + 12 * 398 * blocks
     assert queue.state["reserved"] == queue.state["ready"] == queue.state["rung"] == end
     assert queue.send_counter == end % 65536
     parked = int.from_bytes(window(end)[end // 32 % 64 * 8 :][:8], "little")

@@ -44,6 +44,22 @@ GDA_KERNEL(compare_swap)(gda_qp* qp, gda_mr local, uint64_t to, gda_mr remote, u
                          uint64_t swap, gda_ticket* t) {
     t[ME] = gda_compare_swap(qp, local, to, remote, at, compare, swap);
 }
+GDA_KERNEL(masked_add)(gda_qp* qp, gda_mr local, uint64_t to, gda_mr remote, uint64_t at, uint64_t add,
+                       uint64_t boundary, gda_ticket* t) {
+    t[ME] = gda_masked_fetch_add<uint64_t>(qp, local, to, remote, at, add, boundary);
+}
+GDA_KERNEL(masked_add_32)(gda_qp* qp, gda_mr local, uint64_t to, gda_mr remote, uint64_t at, uint32_t add,
+                          uint32_t boundary, gda_ticket* t) {
+    t[ME] = gda_masked_fetch_add<uint32_t>(qp, local, to, remote, at, add, boundary);
+}
+GDA_KERNEL(masked_swap)(gda_qp* qp, gda_mr local, uint64_t to, gda_mr remote, uint64_t at, uint64_t compare,
+                        uint64_t compare_mask, uint64_t swap, uint64_t swap_mask, gda_ticket* t) {
+    t[ME] = gda_masked_compare_swap<uint64_t>(qp, local, to, remote, at, compare, compare_mask, swap, swap_mask);
+}
+GDA_KERNEL(masked_swap_32)(gda_qp* qp, gda_mr local, uint64_t to, gda_mr remote, uint64_t at, uint32_t compare,
+                           uint32_t compare_mask, uint32_t swap, uint32_t swap_mask, gda_ticket* t) {
+    t[ME] = gda_masked_compare_swap<uint32_t>(qp, local, to, remote, at, compare, compare_mask, swap, swap_mask);
+}
 GDA_KERNEL(nop)(gda_qp* qp, gda_ticket* t) { t[ME] = gda_nop(qp); }
 // Lanes that do different things on one queue.
 GDA_KERNEL(mixed)(gda_qp* qp, gda_mr remote, gda_mr local, gda_ticket* t) {
@@ -177,6 +193,50 @@ def test_compare_swap(k: Kernel, owned: bool) -> None:
     ), "the new value comes first"
 
 
+REMOTE_ADDRESS = "1122334455660010 55667788 00000000"
+
+
+def test_masked_fetch_add(k: Kernel, owned: bool) -> None:
+    queue, t = ToyQueue(owned=owned), tickets()
+    k.masked_add[1, 1](queue, LOCAL, 0x40, REMOTE, 0x10, 0x0102030405060708, 0x8000000080000000, t)
+    k.masked_add_32[1, 1](queue, LOCAL, 0x40, REMOTE, 0x10, 0x01020304, 0x80008000, t)
+    assert queue.wqe(0) == bytes.fromhex(
+        f"09000015 12345604 00000008 00000000 {REMOTE_ADDRESS}"
+        "0102030405060708 8000000080000000 00000008 11223344 0000aabbccdd0040"
+    )
+    assert queue.wqe(1) == bytes.fromhex(
+        f"08000115 12345604 00000008 00000000 {REMOTE_ADDRESS}"
+        "01020304 80008000 0000000000000000 00000004 11223344 0000aabbccdd0040"
+    )
+
+
+def test_masked_compare_swap_of_four_bytes(k: Kernel, owned: bool) -> None:
+    queue, t = ToyQueue(owned=owned), tickets()
+    k.masked_swap_32[1, 1](queue, LOCAL, 0x40, REMOTE, 0x10, 0x11121314, 0xFFFFFF00, 0x21222324, 0x00FFFFFF, t)
+    assert t[0] == 1
+    assert queue.wqe(0) == bytes.fromhex(
+        f"08000014 12345604 00000008 00000000 {REMOTE_ADDRESS}"
+        "21222324 11121314 00ffffff ffffff00 00000004 11223344 0000aabbccdd0040"
+    ), "the new value comes first, and its mask"
+
+
+@pytest.mark.parametrize("start", [0, 7])
+def test_masked_compare_swap_has_two_blocks(k: Kernel, owned: bool, start: int) -> None:
+    """Also when the second one is the ring's first. The ticket is complete with the block that a completion names."""
+    queue, t = ToyQueue(owned=owned, start=start), tickets()
+    values = 0x1112131415161718, 0xFFFFFFFFFFFFFF00, 0x2122232425262728, 0x00FFFFFFFFFFFFFF
+    k.masked_swap[1, 1](queue, LOCAL, 0x40, REMOTE, 0x10, *values, t)
+    assert t[0] == start + 1
+    assert queue.wqe(start) == bytes.fromhex(
+        f"0900{start:02x}14 12345605 00000008 00000000 {REMOTE_ADDRESS}"
+        "2122232425262728 1112131415161718 00ffffffffffffff ffffffffffffff00"
+    )
+    assert queue.wqe(start + 1) == golden("00000008 11223344 0000aabbccdd0040")
+    assert queue.send_counter == start + 2
+    k.nop[1, 1](queue, t)
+    assert t[0] == start + 3
+
+
 def test_nop(k: Kernel, owned: bool) -> None:
     queue, t = ToyQueue(owned=owned, start=5), tickets()
     k.nop[1, 1](queue, t)
@@ -194,6 +254,10 @@ def test_nop(k: Kernel, owned: bool) -> None:
         ("fetch_add", (LOCAL, 0, REMOTE, 65529, 1)),
         ("fetch_add", (LOCAL, 65529, REMOTE, 0, 1)),
         ("compare_swap", (LOCAL, 0, REMOTE, (1 << 64) - 8, 1, 1)),
+        ("masked_add", (LOCAL, 0, REMOTE, 65529, 1, 1)),
+        ("masked_add_32", (LOCAL, 65533, REMOTE, 0, 1, 1)),
+        ("masked_swap", (LOCAL, 65529, REMOTE, 0, 1, 1, 1, 1)),
+        ("masked_swap_32", (LOCAL, 0, REMOTE, 65533, 1, 1, 1, 1)),
     ],
 )
 def test_out_of_bounds(k: Kernel, owned: bool, name: str, arguments: tuple[object, ...]) -> None:

@@ -14,6 +14,7 @@ QPN = 0x123456
 BLOCK = 64
 SEGMENT = 16
 EMPTY = 0xFF  # as rings are filled before use
+SCRATCH, SCRATCH_LKEY = 0x0000DDEEFF001000, 0x99887766  # only the NIC goes there
 
 
 def aligned(count: int, fill: int = 0) -> np.ndarray:
@@ -102,6 +103,8 @@ class ToyQueue:
             log_sq_size=depth.bit_length() - 1,
             deadline_ns=deadline_ns,
             max_message_bytes=max_message_bytes,
+            scratch=SCRATCH,
+            scratch_lkey_be=int.from_bytes(SCRATCH_LKEY.to_bytes(4, "big"), "little"),
             cq={
                 "ring": self.cq.ctypes.data,
                 "record": self.record.ctypes.data + 16,

@@ -37,7 +37,10 @@ def test_decode_success() -> None:
     assert found["text"] == "ok"
 
 
-@pytest.mark.parametrize("code", [c for c in formats.enums["status_code"] if c], ids=lambda c: c.name)
+OF_A_QUEUE = [c for c in formats.enums["status_code"] if c and c != formats.GDA_SIGNAL_TIMEOUT]
+
+
+@pytest.mark.parametrize("code", OF_A_QUEUE, ids=lambda c: c.name)
 def test_decode_every_code(code: int) -> None:
     found = formats.decode_status(word(code=code, qpn=0x48, wqe_index=5, syndrome=0x13, vendor_error_syndrome=0x88))
     assert not found["ok"]
@@ -46,6 +49,15 @@ def test_decode_every_code(code: int) -> None:
     assert "on queue pair 0x48, work request 5: " + found["meaning"] in found["text"]
     assert found["advice"]
     assert "unknown" not in found["words"]
+
+
+def test_a_signal_that_did_not_come() -> None:
+    """The value takes the place of queue and request."""
+    found = formats.decode_status(0x12345678ABCDEF08)
+    assert (found["code_name"], found["last_seen"]) == ("GDA_SIGNAL_TIMEOUT", 0x12345678ABCDEF)
+    assert (found["qpn"], found["wqe_index"]) == (0, 0)
+    assert found["text"].startswith(f"no signal, last seen {0x12345678ABCDEF}: ")
+    assert found["advice"]
 
 
 def test_completion_error_speaks_of_its_syndrome() -> None:

@@ -195,6 +195,13 @@ def test_status_becomes_an_exception(k: Kernel, code: str, error: type[DeviceSta
     assert caught.value.advice
 
 
+def test_a_signal_that_did_not_come(k: Kernel) -> None:
+    status = 0x123456789 << 8 | int(formats.constants["GDA_SIGNAL_TIMEOUT"])
+    with pytest.raises(DeadlineError, match=f"no signal, last seen {0x123456789}: the signal had") as caught:
+        k.report[1, 1](status)
+    assert caught.value.advice
+
+
 def test_completion_error(k: Kernel) -> None:
     status = word(code=1, qpn=0x12, wqe_index=5, syndrome=0x13, vendor_error_syndrome=0x88)
     with pytest.raises(CompletionError) as caught:

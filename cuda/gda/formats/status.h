@@ -17,6 +17,7 @@ enum status_code {
     GDA_NOT_CONNECTED = 5,     // the queue pair is not ready to send
     GDA_BAD_HANDLE = 6,        // null, or made for another version of the library
     GDA_NO_RECEIVE_QUEUE = 7,  // a receive on a queue pair that was made without a receive queue
+    GDA_SIGNAL_TIMEOUT = 8,    // the deadline passed before a signal came; see signal_status
 };
 
 // The word is the first dword << 32 | the second, so that `code` is its low byte.
@@ -25,6 +26,13 @@ struct status_bits {
     u8 vendor_error_syndrome[0x8];
     u8 syndrome[0x8];  // enum cqe_syndrome
     u8 qpn[0x18];
+    u8 code[0x8];  // enum status_code
+};
+
+// The word of GDA_SIGNAL_TIMEOUT: no queue is at fault, so it has room for the signal's value.
+struct signal_status_bits {
+    u8 last_seen_55_24[0x20];  // the value last seen, without its top byte
+    u8 last_seen_23_0[0x18];
     u8 code[0x8];  // enum status_code
 };
 

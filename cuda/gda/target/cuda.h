@@ -97,6 +97,12 @@ GDA_DEVICE uint32_t load_completion(const void* p, scope s) {
     return v;
 }
 
+GDA_DEVICE uint64_t load_signal(const uint64_t* p) {
+    uint64_t v;
+    asm volatile("ld.acquire.sys.b64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+
 // Releases own WQEs and acquires earlier ones at once: `ready` was read before it (ring.h, publish).
 GDA_DEVICE void wqe_before_doorbell_record(scope s) {
     if (s == scope_gpu) {

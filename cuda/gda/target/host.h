@@ -69,6 +69,14 @@ GDA_DEVICE uint32_t load_completion(const void* p, scope) {
     return v;
 }
 
+GDA_DEVICE uint64_t load_signal(const uint64_t* p) {
+    uint64_t v = __atomic_load_n(p, __ATOMIC_ACQUIRE);
+#if defined(__aarch64__)
+    asm volatile("dmb oshld" ::: "memory");
+#endif
+    return v;
+}
+
 GDA_DEVICE void wqe_before_doorbell_record(scope) {
 #if defined(__aarch64__)
     asm volatile("dmb oshst" ::: "memory");
