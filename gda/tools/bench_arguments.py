@@ -27,11 +27,57 @@ def add_bench(commands: Callable[..., argparse.ArgumentParser]) -> None:
     bench.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     of = bench.add_subparsers(dest="measure", metavar="COMMAND")
     _post(of.add_parser)
+    for name, (short, description, epilog) in _TRANSFERS.items():
+        _transfer(of.add_parser(name, help=short, description=description + _SIDES, epilog=epilog))
 
 
-def _placement(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--placement", choices=("host", "gpu"), default="host", help="where the payload lies")
-    parser.add_argument("--queues", choices=("host", "gpu"), default="host", help="where the queues lie")
+_SIDES = (
+    "The same puts are posted by a kernel and by the CPU (a prepared batch of gda.HostQueuePair, from Python), first "
+    "alone, then beside a matrix product that keeps the kernel's processor busy: CuPy's on a GPU, NumPy's on a CPU. "
+    "Without a card the NIC is the software ConnectX: the figures are then of this machine's memory and processors."
+)
+_TRANSFERS = {
+    "latency": (
+        "time of one put from post to completion, by a kernel and by the CPU",
+        "One put in flight: from before the post to after its completion was read, by size; median and 99 %. ",
+        "For one small message the CPU's way is often the faster: a kernel pays for fences and for reading over the "
+        "bus. What posting itself takes of it stands below the table. "
+        "example: python -m gda bench latency --json latency.json --plot latency.png",
+    ),
+    "rate": (
+        "8-byte puts a second, by puts in flight and by threads",
+        "8-byte puts a second with 1 to 128 in flight, posted by one thread, by a warp, by many blocks. ",
+        "Drawn beside: posting alone by so many threads (bench post), which a NIC cannot make faster. "
+        "example: python -m gda bench rate --plot rate.png",
+    ),
+    "bandwidth": (
+        "bytes a second, by size",
+        "Bytes a second with 32 puts in flight, by size of a put. ",
+        "The ceiling is the link of a card, or one copy of the bytes where the NIC is software. "
+        "example: python -m gda bench bandwidth --placement gpu --plot bandwidth.png",
+    ),
+    "cpu": (
+        "what puts take of the CPU, of the GPU, and of a matrix product beside them",
+        "CPU time and multiprocessor time of puts with 32 in flight, and how much slower they make the product. ",
+        "Nothing is free: a kernel that posts and waits holds a block on a multiprocessor, which stands in a column of "
+        "its own; Python's wait for the kernel's end is in the CPU time. The software NIC's own thread is counted "
+        "apart, since a card does its work. example: python -m gda bench cpu --json cpu.json",
+    ),
+}  # fmt: skip
+
+
+def _placement(parser: argparse.ArgumentParser, default: str = "host") -> None:
+    parser.add_argument("--placement", choices=("host", "gpu"), default=default, help="where the payload lies")
+    parser.add_argument("--queues", choices=("host", "gpu"), default=default, help="where the kernel's queues lie")
+
+
+def _transfer(parser: argparse.ArgumentParser) -> None:
+    _placement(parser, argparse.SUPPRESS)  # what stands before the command counts too
+    parser.add_argument(
+        "--seconds", type=float, default=0.2, metavar="S", help="how long to measure each figure at least (default 0.2)"
+    )
+    parser.add_argument("--idle", action="store_true", help="leave the matrix product out")
+    _outputs(parser)
 
 
 def _outputs(parser: argparse.ArgumentParser) -> None:

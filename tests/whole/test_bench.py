@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from gda.__main__ import main
 from gda.errors import DeviceStatusError
 from gda.nic.plain import PlainQueue
 from gda.tools.bench import measure_post
+from gda.tools.bench.load import CpuLoad
 from gda.tools.bench.post import _check, shapes
 
 ROWS = [shape.row for shape in shapes(4, 64)]
@@ -100,7 +102,69 @@ def test_a_queue_that_lost_a_request_gives_no_figure() -> None:
         _check(queue, 5, "thread_owned")
 
 
-@pytest.mark.parametrize("measure", ["post"])
+TRANSFERS = ["latency", "rate", "bandwidth", "cpu"]
+
+
+@pytest.mark.parametrize("measure", TRANSFERS)
+def test_a_kernel_beside_the_cpu(
+    on_cpu: None, measure: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "out.json"
+    assert main(["bench", measure, "--seconds", "0.001", "--idle", "--json", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "software ConnectX" in shown and "who posts" in shown
+    data: dict[str, Any] = json.loads(file.read_text())
+    assert data["command"] == f"bench {measure}" and data["nic"].startswith("software ConnectX")
+    assert {"kernel", "CPU"} <= {row["who"] for row in data["rows"]}
+    for row in data["rows"]:
+        assert row["beside"] == "" and row["load_flops"] == 0
+        assert 0 < row["fastest_ns"] <= row["median_ns"] <= row["p99_ns"] and row["per_second"] > 0
+        assert row["cpu_ns_per_put"] > 0 and row["nic_cpu_ns_per_put"] >= 0 and row["sm_ns_per_put"] == 0
+    if measure == "latency":
+        assert "posting alone takes" in shown and "times the CPU's" in shown
+    if measure == "rate":
+        assert "posting alone, 1 thread" in shown and "kernel, 1 x 32 threads" in shown
+    if measure == "bandwidth":
+        assert "ceiling: one copy by a CPU core" in shown
+    if measure == "cpu":
+        assert "no GPU was used" in shown
+
+
+def test_beside_a_matrix_product(on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.json"
+    assert main(["bench", "cpu", "--seconds", "0.02", "--json", str(file)]) == 0
+    assert "GEMM lost" in capsys.readouterr().out
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["beside"] for row in rows] == [""] * 4 + ["GEMM"] * 4
+    assert all(row["load_alone_flops"] > 0 for row in rows[4:]) and any(row["load_flops"] > 0 for row in rows[4:])
+
+
+def test_the_matrix_product_on_a_cpu_is_another_process() -> None:
+    with CpuLoad(64) as load:
+        before, cpu = load.flops(), time.process_time()
+        time.sleep(0.2)
+        assert load.flops() > before and load.cpu_ns == 0
+        assert time.process_time() - cpu < 0.15
+        child = load._child
+    assert child.poll() is not None
+
+
+def test_a_placement_before_the_command_counts(on_cpu: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--placement", "gpu", "latency", "--idle"]) == 1
+    assert "in GPU memory" in capsys.readouterr().err
+    assert main(["bench", "rate", "--seconds", "0"]) == 1
+    assert "outside 0.001..60" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("measure", TRANSFERS)
+def test_transfers_draw(on_cpu: None, measure: str, tmp_path: Path) -> None:
+    matplotlib_or_skip()
+    file = tmp_path / "out.png"
+    assert main(["bench", measure, "--seconds", "0.001", "--idle", "--plot", str(file)]) == 0
+    assert min(png_size(file)) > 100
+
+
+@pytest.mark.parametrize("measure", ["post", *TRANSFERS])
 def test_help_teaches(measure: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["bench", measure, "--help"])
@@ -113,3 +177,19 @@ def test_post_on_a_gpu() -> None:
     """Every row on the whole GPU: measure_post checks that each queue told the NIC all that was posted."""
     costs = measure_post(checks=(True, False), launches=1)
     assert len(costs) == 48 and all(cost.ns_per_post > 0 for cost in costs)
+
+
+@pytest.mark.gpu
+def test_a_kernel_beside_the_cpu_on_a_gpu(tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    assert main(["bench", "cpu", "--seconds", "0.05", "--json", str(file)]) == 0
+    rows = json.loads(file.read_text())["rows"]
+    assert all((row["sm_ns_per_put"] > 0) == (row["who"] == "kernel") for row in rows)
+    assert all(row["load_alone_flops"] > 1e12 for row in rows if row["beside"])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("placement", ["host", "gpu"])
+@pytest.mark.parametrize("measure", ["latency", "rate", "bandwidth"])
+def test_transfers_on_a_gpu(measure: str, placement: str) -> None:
+    assert main(["bench", measure, "--seconds", "0.01", "--placement", placement]) == 0

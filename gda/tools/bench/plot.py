@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = ["bars", "curves"]
 
 _WIDTH = 10.0  # inches
+_TITLE = 120  # letters of a line
 _ROW = 0.2  # inches a bar
 
 
@@ -60,6 +62,6 @@ def _axes(height: float) -> tuple[Any, Any]:
 
 
 def _finish(figure: Any, axes: Any, title: str, file: str) -> None:
-    axes.set_title(title, fontsize=10)
+    axes.set_title(textwrap.fill(title, _TITLE), fontsize=9)
     axes.legend(fontsize=8)
     figure.savefig(file, dpi=120, format="png")

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two that can post a put: a kernel, and the CPU. Used by transfer.py; both write the same memory by the same NIC.
+
+A side runs rounds: `burst` puts, then a wait for the last. The kernel's clock is the target's own, the CPU's is
+Python's, which is what a Python program would see: its put is a prepared batch (docs/cpu_posting.md).
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from gda import _verbs
+from gda.errors import DeadlineError
+from gda.nic import WORK_REQUEST, Batch, Memory, Nic
+from gda.nic.queue import connect
+from gda.run import Kernel
+
+__all__ = ["CpuSide", "KernelSide", "Side"]
+
+KERNELS = "#include <gda/kernels/bench.h>\n"
+DEADLINE_NS = 5_000_000_000
+MOST_ROUNDS = 4096
+_DEPTH = 4096
+
+
+class Side:
+    """Who posts, with memory of its own: `pieces` many, one for each thread."""
+
+    who: str
+    threads = 1
+    blocks = 0  # of a kernel on a GPU: they hold multiprocessors while they run
+
+    def __init__(self, nic: Nic, most_bytes: int, placement: str, pieces: int = 1) -> None:
+        self._open = ExitStack()
+        self.source, self.target = (self._keep(nic.allocate(most_bytes * pieces, placement=placement)) for _ in "st")
+
+    def _keep(self, thing: Any) -> Any:
+        return self._open.enter_context(thing)
+
+    def rounds(self, size: int, rounds: int, burst: int) -> np.ndarray:
+        """Nanoseconds of each round of `burst` puts of `size` bytes, int64[rounds]."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._open.close()
+
+
+class KernelSide(Side):
+    """A kernel of `blocks` times `threads` threads. One thread answers for each round, many for the whole launch."""
+
+    def __init__(
+        self, nic: Nic, most_bytes: int, placement: str, queues: str, *, shape: tuple[int, int] = (1, 1)
+    ) -> None:
+        super().__init__(nic, most_bytes, placement, shape[0] * shape[1])
+        self.shape, self.threads = shape, shape[0] * shape[1]
+        self.kernel = Kernel(KERNELS)
+        self.on_gpu = self.kernel.target == "gpu"
+        self.who = "kernel" if self.threads == 1 else f"kernel, {shape[0]} x {shape[1]} threads"
+        self.blocks = shape[0] if self.on_gpu else 0
+        pair = nic.loopback_pair(placement=queues, depth=_DEPTH)
+        self.queue = self._keep(pair[0])
+        self._keep(pair[1])
+        self.times: Memory = self._keep(nic.allocate(8 * MOST_ROUNDS))
+        self.elapsed: Any = np.zeros(self.threads, np.uint64)
+        if self.on_gpu:
+            import cupy
+
+            self.elapsed = cupy.zeros(self.threads, cupy.uint64)
+
+    def rounds(self, size: int, rounds: int, burst: int) -> np.ndarray:
+        """One thread: each round. Many: `rounds` times the launch's mean, of `burst` puts of all threads."""
+        if self.threads == 1:
+            self.kernel.gda_kernel_put_times[1, 1](
+                self.queue, self.target, self.source, size, rounds, burst, DEADLINE_NS, self.times
+            )
+            return np.frombuffer(self.times.read(0, 8 * rounds), dtype=np.int64).copy()
+        in_flight = max(1, burst // self.threads)
+        each = max(1, rounds * burst // self.threads)
+        self.kernel.gda_kernel_put_rate[self.shape](
+            self.queue, self.target, self.source, size, each, in_flight, DEADLINE_NS, self.elapsed
+        )
+        took = int((self.elapsed.get() if self.on_gpu else self.elapsed).max())
+        return np.full(rounds, took * burst // (each * self.threads), np.int64)
+
+
+class CpuSide(Side):
+    """Python on one CPU thread, by `HostQueuePair.post` of a batch built before."""
+
+    who = "CPU"
+
+    def __init__(self, nic: Nic, most_bytes: int, placement: str) -> None:
+        super().__init__(nic, most_bytes, placement)
+        self.queue = self._keep(nic.host_queue_pair(depth=1024))
+        connect(self.queue, self._keep(nic.host_queue_pair(depth=64)))
+        self._batches: dict[tuple[int, int], Batch] = {}
+
+    def _batch(self, size: int, burst: int) -> Batch:
+        if (size, burst) not in self._batches:
+            rows = np.zeros(burst, WORK_REQUEST)
+            rows["local_addr"], rows["remote_addr"] = self.source.address, self.target.address
+            rows["length"], rows["lkey"], rows["rkey"] = size, self.source.lkey, self.target.rkey
+            rows["send_flags"][-1] = _verbs.IBV_SEND_SIGNALED
+            self._batches[size, burst] = self.queue.prepare(rows)
+        return self._batches[size, burst]
+
+    def rounds(self, size: int, rounds: int, burst: int) -> np.ndarray:
+        """Each round, by time.perf_counter_ns. Between polls other threads may run."""
+        batch, post, poll, now = self._batch(size, burst), self.queue.post, self.queue.poll, time.perf_counter_ns
+        times = np.zeros(rounds, np.int64)
+        for number in range(rounds):
+            start = now()
+            post(batch)
+            polls = 0
+            while not (done := poll(1)):
+                polls += 1
+                if polls % 1000 == 0:
+                    time.sleep(0)
+                    if now() - start > DEADLINE_NS:
+                        raise DeadlineError(f"{burst} puts of {size} bytes did not complete within 5 s")
+            times[number] = now() - start
+            if done[0].status:
+                self.queue.wait(1)  # says which request failed and why
+        return times

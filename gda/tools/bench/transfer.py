@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts from post to completion, by a kernel and by the CPU, alone and beside a matrix product: what each costs whom.
+
+Used by the commands latency, rate, bandwidth and cpu (report.py). One `Cost` is one side, one size, one burst: how long
+rounds take, and what the run took of the CPU and of the GPU. CPU time is that of the process, without the matrix
+product's thread; the software NIC's own thread is counted apart, since a card has none. On the CPU target kernels and
+the NIC share the processor: a waiting kernel lets the NIC run in its own thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gda.nic import Nic
+from gda.tools.bench.load import CpuLoad, GpuLoad, Load, thread_named
+from gda.tools.bench.sides import MOST_ROUNDS, CpuSide, KernelSide, Side
+
+__all__ = ["Cost", "ceiling_bytes_per_second", "measure_costs"]
+
+_NIC_THREAD = "gda-sim"
+_WARM_ROUNDS = 20
+_OPEN_EACH = 4  # puts that each of many threads keeps open
+_BYTES_A_LAUNCH = 1 << 28  # keeps a launch of large puts far from the kernel's deadline
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of rounds of `burst` puts of `bytes` bytes. Times in nanoseconds; those by put are of the whole run.
+
+    `sm_ns_per_put`: how long blocks of the kernel were on multiprocessors (0: nothing ran on a GPU). `load_flops` and
+    `load_alone_flops`: the matrix product's speed meanwhile and without puts (0: there was none).
+    """
+
+    who: str
+    beside: str
+    bytes: int
+    burst: int
+    rounds: int
+    median_ns: float
+    p99_ns: float
+    fastest_ns: float
+    per_second: float
+    cpu_ns_per_put: float
+    nic_cpu_ns_per_put: float
+    sm_ns_per_put: float
+    load_flops: float = 0.0
+    load_alone_flops: float = 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Payload."""
+        return self.per_second * self.bytes
+
+    @property
+    def load_lost(self) -> float:
+        """What part of the matrix product's speed the puts took: 0 to 1; below 0 by chance."""
+        return 1 - self.load_flops / self.load_alone_flops if self.load_alone_flops else 0.0
+
+
+class _Cpu:
+    """CPU time of this process since it was made: of the software NIC's thread, and of all others but the load's."""
+
+    def __init__(self, load: Load | None) -> None:
+        self._load = load
+        self._nic = [(~thread << 3) | 6 for thread in thread_named(_NIC_THREAD)]  # Linux: clock of a thread's CPU time
+        self._start = self._now()
+
+    def _now(self) -> tuple[int, int]:
+        nic = sum(time.clock_gettime_ns(clock) for clock in self._nic)
+        return time.process_time_ns() - nic - (self._load.cpu_ns if self._load else 0), nic
+
+    def since(self) -> tuple[int, int]:
+        """Nanoseconds: (others, NIC)."""
+        now = self._now()
+        return max(0, now[0] - self._start[0]), now[1] - self._start[1]
+
+
+def _measure(side: Side, size: int, burst: int, seconds: float, load: Load | None) -> Cost:
+    warm = side.rounds(size, _WARM_ROUNDS, burst)
+    most = max(1, min(MOST_ROUNDS, _BYTES_A_LAUNCH // max(1, size * burst)))
+    rounds = max(20, min(most, int(seconds * 1e9 / max(1.0, float(np.median(warm))))))
+    times: list[np.ndarray] = []
+    flops, cpu, start = (load.flops() if load else 0.0), _Cpu(load), time.monotonic()
+    while not times or time.monotonic() - start < seconds:
+        times.append(side.rounds(size, rounds, burst))
+    wall = time.monotonic() - start
+    others, nic = cpu.since()
+    done = (load.flops() - flops) / wall if load else 0.0
+    ns = np.concatenate(times)
+    puts, total = len(ns) * burst, float(ns.sum())
+    return Cost(
+        side.who, load.what if load else "", size, burst, len(ns), float(np.median(ns)), float(np.percentile(ns, 99)),
+        float(ns.min()), puts / total * 1e9, others / puts, nic / puts, total * side.blocks / puts, done,
+    )  # fmt: skip
+
+
+@contextmanager
+def _sides(
+    nic: Nic, most_bytes: int, placement: str, queues: str, shapes: Iterable[tuple[int, int]]
+) -> Iterator[list[Side]]:
+    sides: list[Side] = []
+    try:
+        for shape in shapes:
+            sides.append(KernelSide(nic, most_bytes, placement, queues, shape=shape))
+        sides.append(CpuSide(nic, most_bytes, placement))
+        yield sides
+    finally:
+        for side in sides:
+            side.close()
+
+
+def measure_costs(
+    nic: Nic,
+    sizes: Iterable[int],
+    bursts: Iterable[int],
+    *,
+    placement: str = "host",
+    queues: str = "host",
+    shapes: Iterable[tuple[int, int]] = ((1, 1),),
+    seconds: float = 0.2,
+    beside: bool = True,
+) -> list[Cost]:
+    """Every size and burst, by kernels of each shape (blocks, threads) and by the CPU, alone and beside a GEMM.
+
+    A kernel of many threads has one burst: the largest, or four for each thread. `seconds` is how long each figure is
+    measured at least.
+    """
+    sizes, bursts = list(sizes), list(bursts)
+    with _sides(nic, max(sizes), placement, queues, shapes) as sides:
+        wanted = [
+            (side, size, burst if side.threads == 1 else max(burst, _OPEN_EACH * side.threads))
+            for side in sides
+            for size in sizes
+            for burst in (bursts if side.threads == 1 else [max(bursts)])
+        ]
+        costs = [_measure(*one, seconds, None) for one in wanted]
+        if beside:
+            with GpuLoad() if nic.gpu is not None else CpuLoad() as load:
+                alone = _speed(load, max(seconds, 0.2))
+                costs += [replace(_measure(*one, seconds, load), load_alone_flops=alone) for one in wanted]
+    return costs
+
+
+def _speed(load: Load, seconds: float) -> float:
+    start, before = time.monotonic(), load.flops()
+    time.sleep(seconds)
+    return (load.flops() - before) / (time.monotonic() - start)
+
+
+# ------------------------------------------------------------------------------------------------------------ ceilings
+# InfiniBand Architecture Specification, PortInfo: gigabits a second of a lane, and lanes.
+_SPEEDS = {1: 2.5, 2: 5.0, 4: 10.0, 8: 10.0, 16: 14.0625, 32: 25.78125, 64: 53.125, 128: 106.25}
+_WIDTHS = {1: 1, 2: 4, 4: 8, 8: 12, 16: 2}
+
+
+def ceiling_bytes_per_second(nic: Nic, size: int, placement: str) -> tuple[str, float]:
+    """What the transport cannot pass, and its name: a card's link; for the software NIC one copy of the bytes."""
+    if not nic.is_software:
+        from gda import _verbs
+
+        port = _verbs.ibv_query_port(nic.context, nic.port.number)
+        rate = _SPEEDS.get(int(port["active_speed"]), 0.0) * _WIDTHS.get(int(port["active_width"]), 0)
+        return f"link, {rate:g} Gb/s", rate * 1e9 / 8
+    repeats = max(5, (1 << 26) // max(size, 1) // 100)
+    if placement == "gpu":
+        import cupy
+
+        source, target = (cupy.zeros(size, cupy.uint8) for _ in "st")
+        stream = cupy.cuda.Stream(non_blocking=True)
+        begin, end = cupy.cuda.Event(), cupy.cuda.Event()
+        begin.record(stream)
+        for _ in range(repeats):
+            target.data.copy_from_device_async(source.data, size, stream)
+        end.record(stream)
+        end.synchronize()
+        return "one copy in GPU memory", size * repeats / (cupy.cuda.get_elapsed_time(begin, end) / 1e3)
+    one, other = np.zeros(size, np.uint8), np.ones(size, np.uint8)
+    best = 1e18
+    for _ in range(min(repeats, 1000)):
+        start = time.perf_counter_ns()
+        np.copyto(one, other)
+        best = min(best, time.perf_counter_ns() - start)
+    return "one copy by a CPU core", size / best * 1e9
