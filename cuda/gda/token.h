@@ -57,11 +57,15 @@ GDA_DEVICE bool take_word(token& t, uint64_t word) {
     return ones == WORD_SLOTS;
 }
 
-// Takes in the slots from t.end on that are written in one piece. True if there are any.
-GDA_DEVICE bool take_written(const queue_view& q, token& t) {
+// Takes in the slots from t.end on that are written in one piece. True if there are any. `knows`: the barrier has been
+// passed behind the word in which the token was found. Before that a look at the words ahead may still answer what they
+// held a lap ago, since those who cleared them held the token.
+GDA_DEVICE bool take_written(const queue_view& q, token& t, bool knows) {
     uint64_t from = t.end;
     t.end += target::count_ones(static_cast<uint32_t>(written(t.word)) >> from % WORD_SLOTS);
     while (t.end != from && t.end % WORD_SLOTS == 0) {  // the word is full, t.end in the next one
+        if (!knows) target::earlier_slots_before_mine(q.scope);
+        knows = true;
         // Four reads under way together; no array, which a GPU would keep in memory.
         uint64_t first = target::load_shared(window_word(q, t.end));
         uint64_t second = target::load_shared(window_word(q, t.end + WORD_SLOTS));
@@ -83,7 +87,7 @@ GDA_DEVICE void ring_and_park(gda_qp* qp, const queue_view& q, token t, bool mor
         uint64_t seen = target::exchange_if(window_word(q, t.end), t.word, parked_at(t.end) | written(t.word));
         if (seen == t.word) break;
         t.word = seen;
-        if (!take_written(q, t)) continue;  // a bit farther on: others will come to it
+        if (!take_written(q, t, true)) continue;  // a bit farther on: others will come to it
         target::earlier_slots_before_mine(q.scope);
         ring_doorbell(qp, q, t.end);
     }
@@ -136,7 +140,7 @@ GDA_DEVICE void publish_shared(gda_qp* qp, const queue_view& q, const claim& c, 
     target::wqe_before_doorbell_record(q.scope);
     if (!mine) {
         if (!await_window(qp, q, c) || !leave_written(q, c, &t)) return;
-        take_written(q, t);  // of those who came before the token was found
+        take_written(q, t, false);  // of those who came before the token was found
         target::earlier_slots_before_mine(q.scope);
     }
     ring_and_park(qp, q, t, more);

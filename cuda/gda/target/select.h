@@ -28,7 +28,9 @@ struct group {
 }  // namespace target
 }  // namespace gda
 
-#if defined(__CUDACC__)
+#if defined(GDA_TARGET_HEADER)  // one from outside: tests/device/model/target.h
+#include GDA_TARGET_HEADER
+#elif defined(__CUDACC__)
 #include <gda/target/cuda.h>
 #else
 #include <gda/target/host.h>
