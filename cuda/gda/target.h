@@ -40,6 +40,7 @@
 //                                         itself makes the NIC read the WQE.
 //   doorbell_record_before_doorbell(scope)  this thread -> NIC. The NIC reads the record because of the doorbell, so
 //                                         the record must be there first. On the CPU it also flushes write combining.
+//                                         And thread -> next holder: the record comes before the token is parked.
 //   earlier_slots_before_mine(scope)      thread -> thread -> NIC. After notes of written slots, or the token, were
 //                                         found in the window: their writers come before the record or doorbell that
 //                                         this thread writes.

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The explorer of test_model.py finds what goes wrong without any one barrier, and with any two steps swapped.
+
+Each line of docs/ordering.md's table is one of these tests: what was taken away or swapped, and what was found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from .explore import SMALL_WINDOW, Edit, Found, build, explore
+
+ORDERING = Path(__file__).resolve().parents[2] / "docs" / "ordering.md"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`what` is wrong; `arguments` to the explorer show it as `found`."""
+
+    what: str
+    arguments: str
+    found: str
+    edits: tuple[Edit, ...] = ()
+    laps: bool = False  # where the window's words come round again
+
+    @property
+    def row(self) -> str:
+        """Of the table."""
+        return f"| {self.what} | {self.found} |"
+
+    @property
+    def site(self) -> str:
+        """Of a barrier that is taken away, as the explorer names it."""
+        return self.what.replace("`", "").replace(" in ", "@")
+
+    def look(self, *, faulty: bool) -> Found:
+        edits = (SMALL_WINDOW if self.laps else ()) + (self.edits if faulty else ())
+        arguments = self.arguments.split()
+        if faulty and not self.edits:
+            arguments += ["--remove", self.site]
+        return explore(build(edits, quickly=faulty and bool(self.edits)), [*arguments, "--most", "30000"])
+
+
+NOT_THERE = "rung before the work request is there"
+NOT_WRITTEN = "the NIC reads a slot that is not written"
+LOST = "a doorbell is lost: the NIC may never hear of the last requests"
+STUCK = "nobody can go on: a doorbell or a hand-over is lost"
+RECORDS = "two records without order: the record may go back"
+DOORBELLS = "two doorbells without order: the index may go back"
+CONSUMERS = "two consumer records without order: the record may go back"
+TOO_EARLY = "a slot is written before the NIC has surely read what was in it"
+NO_DATA = "a wait is over before the data is surely there"
+OVERRUN = "the completion queue overruns: the NIC does not surely see that an entry was read"
+
+# Barriers and orders that are taken away, one at each place.
+REMOVED = (
+    Fault("`wqe_before_doorbell_record` in `publish_shared`", "pp", NOT_THERE),
+    Fault("`wqe_before_doorbell_record` in `publish_owned`", "--owned --nic --depth 2 pppw", NOT_WRITTEN),
+    Fault("`wqe_before_doorbell` in `ring_doorbell`", "--recordless p p", NOT_THERE),
+    Fault("`doorbell_record_before_doorbell` in `ring_doorbell`", "p", LOST),
+    Fault("`doorbell_before_ready` in `ring_and_park`", "--recordless p p", DOORBELLS),
+    Fault("`earlier_slots_before_mine` in `publish_shared`", "p p", RECORDS),
+    Fault("`earlier_slots_before_mine` in `ring_and_park`", "p p", NOT_THERE),
+    Fault("`earlier_slots_before_mine` in `take_written`", "ppp ppp", NOT_THERE, laps=True),
+    Fault("`earlier_slots_before_mine` in `await_window`", "--start 1 22 22", NOT_THERE, laps=True),
+    Fault("`cqe_read` in `poll_collapsed`", "--nic --depth 2 pw p", NO_DATA),
+    Fault("`cqe_read` in `poll_ring`", "--nic --ring --depth 2 ppw", NO_DATA),
+    Fault("`load_shared_acquire` in `load_done`", "--nic --depth 2 pw pw", NO_DATA),
+    Fault("`load_shared_acquire` in `reserve`", "--nic --depth 2 pwp p", TOO_EARLY),
+    Fault("`load_shared_acquire` in `await_room`", "--nic --ring --depth 2 ppw p", TOO_EARLY),
+    Fault("`raise_release` in `take_in`", "--nic --depth 2 pw pw", NO_DATA),
+    Fault("`compare_swap` in `poll_ring`", "--nic --ring --depth 2 ppw p", CONSUMERS),
+    Fault("`store_shared_release` in `poll_ring`", "--nic --ring --depth 2 ppw p", CONSUMERS),
+)
+
+RECORD = """        target::store_record(q.record, be32(GDA_FIELD(qp_doorbell_record, send_counter, counter)));
+        target::doorbell_record_before_doorbell(q.scope);
+"""
+DOORBELL = "be32(GDA_FIELD(send_doorbell, wqe_index, counter))));\n"
+PARK = "uint64_t seen = target::exchange_if(window_word(q, t.end), t.word, parked_at(t.end) | written(t.word));"
+RING = "    ring_or_defer(qp, q, t.end, more);\n    for"
+READY = "    target::raise(&qp->ready, t.end);\n"
+BARRIER = "    target::wqe_before_doorbell_record(q.scope);\n    if (!mine) {"
+STORE = "        if (mine) ticket = store_at(q, c.base + g.rank * BLOCKS, request, m);\n"
+PUBLISH = "        if (g.rank == 0) publish_shared(qp, q, c, m.more);\n"
+CONSUMER = "        // The record frees entries for the NIC;"
+TAKE_IN = "        take_in(qp, q, done, all);\n"
+CLEAR = ("    if (mine) clear_words(q, c.base, t.end);\n", "    clear_words(q, found, end);\n")
+LAST = "    ring_and_park(qp, q, t, more);\n"
+TAKE = "take_written(q, t, false);  // of those who came before the token was found\n"
+
+# Steps that change places, or are left out.
+SWAPPED = (
+    Fault(
+        "the doorbell, then the record",
+        "p",
+        LOST,
+        (
+            Edit("ring.h", RECORD, ""),
+            Edit("ring.h", DOORBELL, f"{DOORBELL}    if ((q.flags & GDA_QP_RECORDLESS) == 0) {{\n{RECORD}    }}\n"),
+        ),
+    ),
+    Fault(
+        "publication, then the work request",
+        "p",
+        NOT_THERE,
+        (Edit("submit.h", STORE, ""), Edit("submit.h", PUBLISH, PUBLISH + STORE)),
+    ),
+    Fault(
+        "the note, then the barrier behind the work request",
+        "p p",
+        NOT_THERE,
+        (Edit("token.h", BARRIER, "    if (mine) target::wqe_before_doorbell_record(q.scope);\n    if (!mine) {"),),
+    ),
+    Fault(
+        "`ready`, then the parking",
+        "p p p",
+        LOST,
+        (Edit("token.h", RING, RING.replace("    for", READY + "    for")),),
+    ),
+    Fault(
+        "`ready`, then the clearing of the window's words",
+        "ppp ppp",
+        LOST,
+        (
+            *(Edit("token.h", clear, "") for clear in CLEAR),
+            Edit("token.h", LAST, LAST + "    clear_words(q, c.base, c.base + c.count);\n"),
+        ),
+        laps=True,
+    ),
+    Fault(
+        "`done`, then the completion queue's record",
+        "--nic --ring --depth 2 ppw p",
+        OVERRUN,
+        (Edit("poll.h", TAKE_IN, ""), Edit("poll.h", CONSUMER, TAKE_IN + CONSUMER)),
+    ),
+    Fault(
+        "the token is parked by a store that looks at nothing",
+        "p p",
+        LOST,
+        (
+            Edit(
+                "token.h",
+                PARK,
+                "uint64_t seen = t.word;\n"
+                "        target::store_shared(window_word(q, t.end), parked_at(t.end) | written(t.word));",
+            ),
+        ),
+    ),
+    Fault(
+        "a note that does not look for the token",
+        "p p",
+        LOST,
+        (
+            Edit(
+                "token.h",
+                "if (found == end && (seen & FLAGS) == parked_at(slot)) found = slot;",
+                "(void)FLAGS, (void)seen;",
+            ),
+        ),
+    ),
+    Fault(
+        "the window's next words are read, then the barrier behind the token",
+        "ppp ppp",
+        NOT_THERE,
+        (Edit("token.h", TAKE, TAKE.replace("false", "true")),),
+        laps=True,
+    ),
+    Fault(
+        "a wait that does not ring for a deferred doorbell",
+        "--nic --depth 8 mw",
+        STUCK,
+        (Edit("wait.h", "            ring_deferred(qp, q, end);\n", ""),),
+    ),
+)
+
+
+@pytest.mark.parametrize("fault", [*REMOVED, *SWAPPED], ids=lambda f: f.what)
+def test_the_explorer_finds(fault: Fault) -> None:
+    found = fault.look(faulty=True)
+    assert found.violation == fault.found, str(found)
+    right = fault.look(faulty=False)
+    assert not right.violation, str(right)
+    print(f"{fault.what}: {found.violation}, in execution {found.executions}; {right.executions} without it are right")
+
+
+def test_the_table_says_what_is_found() -> None:
+    text = ORDERING.read_text()
+    assert [fault.row for fault in (*REMOVED, *SWAPPED) if fault.row not in text] == []
+
+
+def test_no_barrier_is_without_a_line() -> None:
+    """Each barrier and order that the explorer meets is taken away above, at each place."""
+    met = {site for fault in REMOVED for site in fault.look(faulty=False).sites}
+    assert met == {fault.site for fault in REMOVED}
