@@ -106,10 +106,22 @@ class PlainQueue(Owner):
             resources.close()
             raise
 
-    def reset(self, index: int = 0) -> None:
-        """Nothing posted, as new: the next request has this index. No kernel may be using the queue."""
+    def reset(self, index: int = 0, unread: int = 0) -> None:
+        """Nothing is open, as new: the next request has this index. No kernel may be using the queue.
+
+        With `unread` the NIC has completed that many before it, and nobody has read that yet.
+        """
         self._resources.check()
-        self._handle.update(reserved=index, ready=index, done=index, error=0, cq_consumed=0, rung=index, deferred=0)
+        if not 0 <= unread <= min(index, self.depth):
+            raise ArgumentError(f"unread={unread} is outside 0..{min(index, self.depth)}")
+        cqe = b"\xff" * _BLOCK
+        if unread:
+            last = {"wqe_counter": (index - 1) % 65536, "qpn": self.qpn, "opcode": int(formats.MLX5_CQE_REQ)}
+            cqe = formats.cqe64.pack(**last)
+        self._rest.write(_CQ, cqe)
+        self._handle.update(
+            reserved=index, ready=index, done=index - unread, error=0, cq_consumed=0, rung=index, deferred=0
+        )
 
     def read_handle(self) -> dict[str, Any]:
         """Members of the handle as they are in memory."""

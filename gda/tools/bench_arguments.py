@@ -106,6 +106,10 @@ def _post(add: Add) -> None:
         help="measure also with all checks left out at compile time (GDA_UNCHECKED): handle, bounds, earlier errors, "
         "room in the ring",
     )  # fmt: skip
+    post.add_argument(
+        "--second-lap", action="store_true",
+        help="with rings that have been round once: all that they hold is complete, but the posts have to find it out",
+    )  # fmt: skip
     post.add_argument("--row", action="append", metavar="NAME", help="only this row, as --json names it; repeatable")
     post.add_argument("--beside", metavar="FILE", help="another stack's figures, JSON as of --json, shown beside these")
     _outputs(post)

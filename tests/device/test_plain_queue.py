@@ -59,9 +59,22 @@ def test_a_reset_queue_starts_where_it_is_told_to(checked: Kernel) -> None:
         assert put(checked, queue) == [1]
 
 
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_full_ring_whose_completions_nobody_has_read(checked: Kernel, owned: bool) -> None:
+    with PlainQueue(None, depth=64, owned=owned, deadline_ns=1_000_000) as queue:
+        queue.reset(64, unread=64)
+        assert put(checked, queue) == [65]
+        state = queue.read_handle()
+        assert (state["done"], state["rung"]) == (64, 65)
+        queue.reset(64)
+        assert put(checked, queue) == [65] and queue.read_handle()["done"] == 64
+
+
 def test_a_plain_queue_refuses_what_cannot_be(checked: Kernel) -> None:
     with pytest.raises(ArgumentError, match="depth=48"):
         PlainQueue(None, depth=48)
+    with PlainQueue(None, depth=64) as queue, pytest.raises(ArgumentError, match="unread=65"):
+        queue.reset(65, unread=65)
     with PlainQueue(None) as queue, pytest.raises(ArgumentError, match="made for kernels on the host"):
         queue.__gda_argument__("gpu")
 

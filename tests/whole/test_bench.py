@@ -65,6 +65,17 @@ def test_post_shows_another_stack_beside(on_cpu: None, tmp_path: Path, capsys: p
     assert "is no table of posting costs" in capsys.readouterr().err
 
 
+def test_post_in_the_second_lap(on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its ring is full of completed requests: measure_post checks that all the same every put was told to the NIC."""
+    file = tmp_path / "lap.json"
+    assert main(["bench", "post", "--launches", "1", "--second-lap", "--json", str(file)]) == 0
+    assert "second lap" in capsys.readouterr().out
+    data = json.loads(file.read_text())
+    assert data["second_lap"] is True and [r["row"] for r in data["rows"][::2]] == ROWS
+    assert main(["bench", "post", "--launches", "1", "--beside", str(file)]) == 1
+    assert "was measured in the second lap" in capsys.readouterr().err
+
+
 def test_post_draws(on_cpu: None, tmp_path: Path) -> None:
     matplotlib_or_skip()
     file = tmp_path / "post.png"
@@ -98,7 +109,7 @@ def test_a_picture_without_matplotlib_names_the_extra(
 
 
 def test_a_queue_that_lost_a_request_gives_no_figure() -> None:
-    with PlainQueue(None, depth=64) as queue, pytest.raises(DeviceStatusError, match="5 puts were posted"):
+    with PlainQueue(None, depth=64) as queue, pytest.raises(DeviceStatusError, match="should stand at 5"):
         _check(queue, 5, "thread_owned")
 
 
@@ -175,8 +186,8 @@ def test_help_teaches(measure: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.gpu
 def test_post_on_a_gpu() -> None:
     """Every row on the whole GPU: measure_post checks that each queue told the NIC all that was posted."""
-    costs = measure_post(checks=(True, False), launches=1)
-    assert len(costs) == 48 and all(cost.ns_per_post > 0 for cost in costs)
+    costs = measure_post(checks=(True, False), launches=1) + measure_post(launches=1, second_lap=True)
+    assert len(costs) == 72 and all(cost.ns_per_post > 0 for cost in costs)
 
 
 @pytest.mark.gpu

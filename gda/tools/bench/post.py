@@ -3,7 +3,8 @@
 
 Queues are `PlainQueue`s: on a GPU rings, records and handles in its memory and doorbell pages in pinned host memory.
 All indices are set anew before each launch, and a launch posts at most as many requests as a ring holds. Its time is
-from the first thread's begin to the last thread's end, by the kernel's clock.
+from the first thread's begin to the last thread's end, by the kernel's clock. In the second lap all requests of the
+first are complete, which the launch has to find out in the completion queue before it may use their slots.
 """
 
 from __future__ import annotations
@@ -135,11 +136,12 @@ def measure_post(
     launches: int = 9,
     rows: Iterable[str] = (),
     size: tuple[int, int] | None = None,
+    second_lap: bool = False,
 ) -> list[PostCost]:
     """Measure the rows of `shapes` (all, or those named), with and without doorbell record, with and without checks.
 
     `size` are blocks and threads of the large rows. The median of `launches`, after one that does not count. Every
-    launch is checked: all that was posted was told to the NIC.
+    launch is checked: all that was posted was told to the NIC. `second_lap`: the ring is not new, see above.
     """
     gpu, _ = use_gpu(0)
     blocks, threads = size or _size(gpu)
@@ -155,13 +157,15 @@ def measure_post(
                 with _queues(gpu, count, owned, with_record) as queues:
                     arrays = _Arrays.on(gpu, [q.address for q in queues], max(s.blocks * s.threads for s in these))
                     for shape in these:
-                        costs.append(_measure(kernel, shape, queues, arrays, launches, checked=checked))
+                        costs.append(
+                            _measure(kernel, shape, queues, arrays, launches, checked=checked, lap=int(second_lap))
+                        )
     order = {shape.row: number for number, shape in enumerate(wanted)}
     return sorted(costs, key=lambda cost: (not cost.checks, order[cost.row], not cost.record))
 
 
 def _measure(
-    kernel: Kernel, shape: Shape, queues: list[PlainQueue], arrays: _Arrays, launches: int, *, checked: bool
+    kernel: Kernel, shape: Shape, queues: list[PlainQueue], arrays: _Arrays, launches: int, *, checked: bool, lap: int
 ) -> PostCost:
     used = queues[: shape.blocks if shape.own else 1]
     threads = shape.blocks * shape.threads
@@ -170,14 +174,14 @@ def _measure(
     times = []
     for number in range(launches + 1):
         for queue in used:
-            queue.reset()
+            queue.reset(lap * DEPTH, unread=lap * DEPTH)
         kernel.gda_kernel_post_alone[shape.blocks, shape.threads](
             arrays.addresses, int(shape.own), *region, BYTES, iterations, arrays.begins, arrays.ends
         )
         if number:
             times.append(arrays.took(threads))
         for queue in used:
-            _check(queue, iterations * threads // len(used), shape.row)
+            _check(queue, lap * DEPTH + iterations * threads // len(used), shape.row)
     posts = iterations * threads
     return PostCost(
         shape.row, shape.who, used[0].has_record, checked, posts, launches,
@@ -185,16 +189,16 @@ def _measure(
     )  # fmt: skip
 
 
-def _check(queue: PlainQueue, posts: int, row: str) -> None:
+def _check(queue: PlainQueue, index: int, row: str) -> None:
     """A figure of a queue that lost a request would be worthless."""
     state = queue.read_handle()
     seen = {name: int(state[name]) for name in ("reserved", "ready", "rung")}
     if queue.has_record:  # a doorbell may then be overtaken by an earlier one: the NIC reads the record
-        seen["record"] = queue.send_counter
+        seen["record"] = queue.send_counter - index % 65536 + index
     else:
-        seen["doorbell"] = int(formats.send_doorbell.unpack(queue.doorbell)["wqe_index"])
-    if any(value != posts for value in seen.values()):
+        seen["doorbell"] = int(formats.send_doorbell.unpack(queue.doorbell)["wqe_index"]) - index % 65536 + index
+    if any(value != index for value in seen.values()):
         raise DeviceStatusError(
-            f"bench post, row {row}: {posts} puts were posted, but the queue says {seen}",
+            f"bench post, row {row}: the queue should stand at {index}, but says {seen}",
             advice="this is a defect of the device library; the figures of this row mean nothing",
         )

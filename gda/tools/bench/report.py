@@ -31,14 +31,28 @@ def post(options: argparse.Namespace) -> None:
     if unknown := [name for name in options.row or () if name not in known]:
         raise ArgumentError(f"there is no row {unknown[0]!r}", f"rows: {', '.join(known)}")
     other = show.read_other(options.beside) if options.beside else show.Other()
+    if other.ns and other.second_lap != options.second_lap:
+        raise ArgumentError(
+            f"{options.beside} was measured {'in the second lap' if other.second_lap else 'with new rings'}",
+            "measure both with --second-lap, or both without",
+        )
     where = Kernel(KERNELS).where
     checks = (True, False) if options.unchecked else (True,)
-    costs = measure_post(checks=checks, launches=options.launches, rows=options.row or ())
+    costs = measure_post(
+        checks=checks, launches=options.launches, rows=options.row or (), second_lap=options.second_lap
+    )
     for checked in checks:
-        _post_table(costs, checked, where, options.launches, other)
+        _post_table(costs, checked, options, where, other)
     if options.json:
         rows = [asdict(cost) | {"posts_per_second": cost.posts_per_second} for cost in costs]
-        result = {"stack": "gda", "bytes": BYTES, "depth": DEPTH, "launches": options.launches, "rows": rows}
+        result = {
+            "stack": "gda",
+            "bytes": BYTES,
+            "depth": DEPTH,
+            "launches": options.launches,
+            "second_lap": options.second_lap,
+            "rows": rows,
+        }
         show.write_json(options.json, "bench post", where, result)
     if options.plot:
         _post_plot(options.plot, costs, where, other)
@@ -52,7 +66,9 @@ def _by_row(costs: list[PostCost], checked: bool) -> dict[str, dict[bool, PostCo
     return rows
 
 
-def _post_table(costs: list[PostCost], checked: bool, where: str, launches: int, other: show.Other) -> None:
+def _post_table(
+    costs: list[PostCost], checked: bool, options: argparse.Namespace, where: str, other: show.Other
+) -> None:
     head = ["who posts", "with record", "without record"]
     for name in ("with record", "without record") if other.ns else ():
         head += [f"{other.name}, {name}", "ratio"]
@@ -67,9 +83,11 @@ def _post_table(costs: list[PostCost], checked: bool, where: str, launches: int,
                 text = show.time_text(ns) if mine.alone else show.rate_text(1e9 / ns)
                 line += [text, f"{ns / mine.ns_per_post:.2f}x"]
         table.append(line)
+    lap = ", second lap" if options.second_lap else ""
     state = "all checks on" if checked else "checks left out (GDA_UNCHECKED)"
     show.print_table(
-        f"posting alone, {state}: {BYTES}-byte puts, rings of {DEPTH:,}, no NIC; on {where}; median of {launches}",
+        f"posting alone, {state}: {BYTES}-byte puts, rings of {DEPTH:,}{lap}, no NIC; on {where}; "
+        f"median of {options.launches}",
         head, table,
     )  # fmt: skip
 

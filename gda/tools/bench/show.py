@@ -95,6 +95,7 @@ class Other:
 
     name: str = ""
     ns: Mapping[tuple[str, bool, bool], float] = field(default_factory=dict)
+    second_lap: bool = False
 
 
 def read_other(file: str) -> Other:
@@ -111,7 +112,7 @@ def read_other(file: str) -> Other:
             "it is JSON as --json writes it, with row, record, checks and ns_per_post in each of its rows",
         ) from None
     name = str(data.get("stack", "gda"))
-    return Other(Path(file).stem if name == "gda" else name, rows)
+    return Other(Path(file).stem if name == "gda" else name, rows, bool(data.get("second_lap", False)))
 
 
 def cost_text(cost: PostCost) -> str:
