@@ -17,7 +17,7 @@ typedef uint64_t gda_ticket;
 
 enum gda_qp_flags {
     GDA_QP_RECORDLESS = 0x1,  // send_dbr_mode NO_DBR_EXT: no doorbell record, the page's other register
-    GDA_QP_OWNED = 0x2,       // one thread owns the queue: no atomics
+    GDA_QP_OWNED = 0x2,       // one thread, or one warp, owns the queue: no atomics
     GDA_QP_GPU_SCOPE = 0x4,   // rings, record and payload all lie in GPU memory: gpu-scope fences are enough
     GDA_QP_CONNECTED = 0x8,   // ready to send
 };

@@ -192,19 +192,29 @@ GDA_DEVICE gda_status take_arrival(gda_qp* qp, const queue_view& q, const receiv
     return status;
 }
 
-GDA_DEVICE gda_ticket send(gda_qp* qp, uint32_t opcode, const gda_mr& src, uint64_t offset, uint64_t bytes,
-                           uint32_t immediate, uint32_t flags) {
-    gda_status status = check_queue(qp);
-    if (status != 0) return GDA_TICKET_FAILED | status;
-    queue_view q = view(qp);
-    if (!within(src, offset, bytes) || bytes > largest_message(q)) return out_of_bounds(q);
+template <class Poster>
+GDA_DEVICE gda_ticket send_message(Poster& p, uint32_t opcode, const gda_mr& src, uint64_t offset, uint64_t bytes,
+                                   uint32_t immediate, uint32_t flags) {
+    if (p.status != 0) return GDA_TICKET_FAILED | p.status;
+    bool fits = within(src, offset, bytes) && bytes <= largest_message(p.q);
     send_request r;
     r.opcode = opcode;
     r.immediate_be = be32(immediate);
     r.addr = src.addr + offset;
     r.lkey_be = src.lkey_be;
     r.bytes = static_cast<uint32_t>(bytes);
-    return submit(qp, q, r, manner_of(flags, true));
+    return p.submit(r, manner_of(flags, true), fits ? 0 : out_of_bounds(p.q));
+}
+
+template <class Poster>
+GDA_DEVICE gda_ticket send(Poster& p, const gda_mr& src, uint64_t offset, uint64_t bytes, uint32_t flags = 0) {
+    return send_message(p, prm::MLX5_OPCODE_SEND, src, offset, bytes, 0, flags);
+}
+
+template <class Poster>
+GDA_DEVICE gda_ticket send_imm(Poster& p, const gda_mr& src, uint64_t offset, uint64_t bytes, uint32_t immediate,
+                               uint32_t flags = 0) {
+    return send_message(p, prm::MLX5_OPCODE_SEND_IMM, src, offset, bytes, immediate, flags);
 }
 
 }  // namespace gda
@@ -212,13 +222,15 @@ GDA_DEVICE gda_ticket send(gda_qp* qp, uint32_t opcode, const gda_mr& src, uint6
 // Sends `bytes` bytes from src + src_offset, as one message: at most the queue's max_message_bytes. It goes where the
 // other side's oldest posted receive says, and fails there when that is shorter.
 GDA_API gda_ticket gda_send(gda_qp* qp, gda_mr src, uint64_t src_offset, uint64_t bytes, uint32_t flags = 0) {
-    return gda::send(qp, gda::prm::MLX5_OPCODE_SEND, src, src_offset, bytes, 0, flags);
+    gda::by_thread p(qp);
+    return gda::send(p, src, src_offset, bytes, flags);
 }
 
 // The same with four bytes for the receiver's completion.
 GDA_API gda_ticket gda_send_imm(gda_qp* qp, gda_mr src, uint64_t src_offset, uint64_t bytes, uint32_t immediate,
                                 uint32_t flags = 0) {
-    return gda::send(qp, gda::prm::MLX5_OPCODE_SEND_IMM, src, src_offset, bytes, immediate, flags);
+    gda::by_thread p(qp);
+    return gda::send_imm(p, src, src_offset, bytes, immediate, flags);
 }
 
 // Posts `bytes` bytes from buffer + offset (a region with local write) for one message, or no bytes for a put with
@@ -229,7 +241,9 @@ GDA_API gda_ticket gda_post_receive(gda_qp* qp, gda_mr buffer, uint64_t offset, 
     if (status != 0) return GDA_TICKET_FAILED | status;
     gda::queue_view q = gda::view(qp);
     gda::receive_view v = gda::receives(qp);
-    if (!gda::within(buffer, offset, bytes) || bytes > gda::LARGEST_MESSAGE_BYTES) return gda::out_of_bounds(q);
+    if (!gda::within(buffer, offset, bytes) || bytes > gda::LARGEST_MESSAGE_BYTES) {
+        return GDA_TICKET_FAILED | gda::out_of_bounds(q);
+    }
     uint64_t addr = buffer.addr + offset;
     for (;;) {  // a turn more for lanes that found no room: they are refused then
         gda::target::group g = {1, 0, 0, 1};

@@ -87,9 +87,9 @@ GDA_DEVICE claim reserve(gda_qp* qp, const queue_view& q, uint64_t count) {
     return await_room(qp, q, c);
 }
 
-// Tells the NIC that the WQEs below `end` are written. The caller has the token, and the barrier
-// wqe_before_doorbell_record stands behind it.
-GDA_DEVICE void ring_doorbell(gda_qp* qp, const queue_view& q, uint64_t end) {
+// Tells the NIC that the WQEs below `end` are written: record and register. The caller has the token or owns the queue,
+// and the barrier wqe_before_doorbell_record (or that of own ones) stands behind it.
+GDA_DEVICE void tell_nic(const queue_view& q, uint64_t end) {
     uint32_t counter = static_cast<uint16_t>(end);
     if ((q.flags & GDA_QP_RECORDLESS) == 0) {
         target::store_record(q.record, be32(GDA_FIELD(qp_doorbell_record, send_counter, counter)));
@@ -100,6 +100,10 @@ GDA_DEVICE void ring_doorbell(gda_qp* qp, const queue_view& q, uint64_t end) {
     // First dword at the lower address: the low half of the store.
     target::store_doorbell(q.doorbell, join(be32(GDA_FIELD(send_doorbell, qpn, q.qpn)),
                                             be32(GDA_FIELD(send_doorbell, wqe_index, counter))));
+}
+
+GDA_DEVICE void ring_doorbell(gda_qp* qp, const queue_view& q, uint64_t end) {
+    tell_nic(q, end);
     if (!q.owned) {
         target::store_shared(&qp->rung, end);
         return;

@@ -41,46 +41,54 @@ GDA_DEVICE gda_status signal_timeout(uint64_t seen) {
                     GDA_FIELD(signal_status, code, prm::GDA_SIGNAL_TIMEOUT));
 }
 
+template <class Poster>
+GDA_DEVICE gda_ticket signal(Poster& p, const gda_mr& remote, uint64_t offset, uint64_t value,
+                             gda_signal_operation operation, uint32_t flags = 0) {
+    if (p.status != 0) return GDA_TICKET_FAILED | p.status;
+    gda_status refused = within(remote, offset, sizeof(value)) ? 0 : out_of_bounds(p.q);
+    manner m = manner_of(flags, true);
+    if (operation == GDA_SIGNAL_SET) return p.submit(setting_signal(remote, offset, value), m, refused);
+    return p.submit(adding_signal(p.qp, remote, offset, value), m, refused);
+}
+
+template <class Poster>
+GDA_DEVICE gda_ticket put_signal(Poster& p, const gda_mr& dst, uint64_t dst_offset, const gda_mr& src,
+                                 uint64_t src_offset, uint64_t bytes, const gda_mr& signals, uint64_t signal_offset,
+                                 uint64_t value, gda_signal_operation operation, uint32_t flags = 0) {
+    if (p.status != 0) return GDA_TICKET_FAILED | p.status;
+    constexpr uint32_t WRITE = prm::MLX5_OPCODE_RDMA_WRITE;
+    gda_status refused = 0;
+    if (!within(dst, dst_offset, bytes) || !within(src, src_offset, bytes) ||
+        !within(signals, signal_offset, sizeof(value))) {
+        refused = out_of_bounds(p.q);
+    }
+    transfer_plan t = plan_of(p.q, dst, dst_offset, src, src_offset);
+    uint64_t last = post_first_pieces(p, t, WRITE, bytes, &refused);
+    rdma_request data = piece_of(t, WRITE, last, bytes - last);
+    manner m = manner_of(flags, true);
+    if (operation == GDA_SIGNAL_SET) {
+        pair_request<rdma_request, inline_write> both = {data, setting_signal(signals, signal_offset, value)};
+        return p.submit(both, m, refused);
+    }
+    pair_request<rdma_request, atomic_request> both = {data, adding_signal(p.qp, signals, signal_offset, value)};
+    return p.submit(both, m, refused);
+}
+
 }  // namespace gda
 
 // Adds `value` to the eight bytes at remote + offset, or sets them to it.
 GDA_API gda_ticket gda_signal(gda_qp* qp, gda_mr remote, uint64_t offset, uint64_t value,
                               gda_signal_operation operation, uint32_t flags = 0) {
-    gda_status status = gda::check_queue(qp);
-    if (status != 0) return GDA_TICKET_FAILED | status;
-    gda::queue_view q = gda::view(qp);
-    if (!gda::within(remote, offset, sizeof(value))) return gda::out_of_bounds(q);
-    gda::manner m = gda::manner_of(flags, true);
-    if (operation == GDA_SIGNAL_SET) return gda::submit(qp, q, gda::setting_signal(remote, offset, value), m);
-    return gda::submit(qp, q, gda::adding_signal(qp, remote, offset, value), m);
+    gda::by_thread p(qp);
+    return gda::signal(p, remote, offset, value, operation, flags);
 }
 
 // A put and a signal behind it, as one submission with one ticket: whoever sees the signal sees the bytes.
 GDA_API gda_ticket gda_put_signal(gda_qp* qp, gda_mr dst, uint64_t dst_offset, gda_mr src, uint64_t src_offset,
                                   uint64_t bytes, gda_mr signals, uint64_t signal_offset, uint64_t value,
                                   gda_signal_operation operation, uint32_t flags = 0) {
-    gda_status status = gda::check_queue(qp);
-    if (status != 0) return GDA_TICKET_FAILED | status;
-    gda::queue_view q = gda::view(qp);
-    if (!gda::within(dst, dst_offset, bytes) || !gda::within(src, src_offset, bytes) ||
-        !gda::within(signals, signal_offset, sizeof(value))) {
-        return gda::out_of_bounds(q);
-    }
-    constexpr uint32_t WRITE = gda::prm::MLX5_OPCODE_RDMA_WRITE;
-    gda::transfer_plan p = gda::plan_of(q, dst, dst_offset, src, src_offset);
-    uint64_t last = 0;
-    gda_ticket refusal = gda::post_first_pieces(qp, q, p, WRITE, bytes, &last);
-    if (refusal != 0) return refusal;
-    gda::rdma_request data = gda::piece_of(p, WRITE, last, bytes - last);
-    gda::manner m = gda::manner_of(flags, true);
-    if (operation == GDA_SIGNAL_SET) {
-        gda::pair_request<gda::rdma_request, gda::inline_write> both = {
-            data, gda::setting_signal(signals, signal_offset, value)};
-        return gda::submit(qp, q, both, m);
-    }
-    gda::pair_request<gda::rdma_request, gda::atomic_request> both = {
-        data, gda::adding_signal(qp, signals, signal_offset, value)};
-    return gda::submit(qp, q, both, m);
+    gda::by_thread p(qp);
+    return gda::put_signal(p, dst, dst_offset, src, src_offset, bytes, signals, signal_offset, value, operation, flags);
 }
 
 // Whether the eight bytes here compare as asked with `value`: GDA_OK, else GDA_TIMEOUT (the bare code). Never waits.

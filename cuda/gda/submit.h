@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one way from a request to the NIC: checks, a slot, the request in it (post.h), publication (token.h). Called by
-// put.h, atomic.h and message.h, for every operation alike.
+// scope.h, for every operation alike.
 //
-// Thread scope: every thread that calls posts its own request. Threads of one warp that call together on one queue
-// submit together and pay for one doorbell. A queue made with one owner (GDA_QP_OWNED) may be used by one thread only.
+// Threads of one warp that call together on one queue submit together and pay for one doorbell. A queue made with one
+// owner (GDA_QP_OWNED) may be used by one thread only, or by a warp in warp scope.
 #pragma once
 
 #include <gda/post.h>
@@ -66,32 +66,50 @@ GDA_DEVICE gda_ticket submit_owned(gda_qp* qp, const queue_view& q, const Reques
     return ticket;
 }
 
-// One lane reserves and publishes for all lanes that are here with the same queue; each writes its own request. Of a
-// small ring, which a warp would fill, the lanes take half at a time.
+// The group's first lane reserves and publishes for its first `lanes` lanes; each writes its own request. Zero for the
+// others. On an owned queue the group is its owner.
+template <class Request>
+GDA_DEVICE gda_ticket submit_together(gda_qp* qp, const queue_view& q, const Request& request, manner m,
+                                      const target::group& g, uint64_t lanes) {
+    constexpr uint64_t BLOCKS = extent<Request>::BLOCKS;
+    claim c = refused(0);
+    c.count = lanes * BLOCKS;
+    if (g.rank == 0) c = reserve(qp, q, c.count);
+    gda_status status = target::CHECKED ? target::broadcast(g, c.status) : 0;
+    if (status != 0) return GDA_TICKET_FAILED | status;
+    c.base = target::broadcast(g, c.base);
+    gda_ticket ticket = 0;
+    if (g.rank < lanes) ticket = store_at(q, c.base + g.rank * BLOCKS, request, m);
+    if (g.rank + 1 == lanes) note_silent<Request>(qp, q, c.base + c.count, m);
+    target::sync(g);  // all lanes' WQEs are written before the leader publishes them
+    if (g.rank == 0) {
+        if (q.owned) {
+            publish_owned(qp, q, c, m.more);
+        } else {
+            publish_shared(qp, q, c, m.more);
+        }
+    }
+    target::sync(g);  // stay together: the next request finds the same group
+    return ticket;
+}
+
+// At most half of the ring at once: a warp would fill a small one.
+template <class Request>
+GDA_DEVICE uint64_t lanes_at_once(const queue_view& q, uint64_t lanes) {
+    uint64_t most = q.depth / 2 / extent<Request>::BLOCKS;
+    if (most == 0) most = 1;
+    return lanes < most ? lanes : most;
+}
+
+// Lanes that are here together with the same queue submit together. Only those of one mind: a lane that wants its
+// doorbell must not stand behind a leader that defers it. And of one size: lanes may be here for different operations.
 template <class Request>
 GDA_DEVICE gda_ticket submit_shared(gda_qp* qp, const queue_view& q, const Request& request, manner m) {
-    constexpr uint64_t BLOCKS = extent<Request>::BLOCKS;
-    uint64_t most = q.depth / 2 / BLOCKS;
-    if (most == 0) most = 1;
+    const uint8_t* key = reinterpret_cast<const uint8_t*>(qp) + 2 * extent<Request>::BLOCKS + m.more;
     for (;;) {
-        // Only of one mind: a lane that wants its doorbell must not stand behind a leader that defers it. And of one
-        // size: lanes that do different things may be here together.
-        target::group g = target::converged_group(reinterpret_cast<const uint8_t*>(qp) + 2 * BLOCKS + m.more);
-        claim c = refused(0);
-        c.count = (g.size < most ? g.size : most) * BLOCKS;
-        if (g.rank == 0) c = reserve(qp, q, c.count);
-        gda_status status = target::CHECKED ? target::broadcast(g, c.status) : 0;
-        if (status != 0) return GDA_TICKET_FAILED | status;
-        c.base = target::broadcast(g, c.base);
-        bool mine = g.rank < most;
-        gda_ticket ticket = 0;
-        if (mine) ticket = store_at(q, c.base + g.rank * BLOCKS, request, m);
-        bool last = g.rank + 1 == (g.size < most ? g.size : most);
-        if (last) note_silent<Request>(qp, q, c.base + (g.rank + 1) * BLOCKS, m);
-        target::sync(g);  // all lanes' WQEs are written before the leader publishes them
-        if (g.rank == 0) publish_shared(qp, q, c, m.more);
-        target::sync(g);  // stay together: the next request finds the same group
-        if (mine) return ticket;
+        target::group g = target::converged_group(key);
+        gda_ticket ticket = submit_together(qp, q, request, m, g, lanes_at_once<Request>(q, g.size));
+        if (ticket != 0) return ticket;
     }
 }
 
@@ -116,8 +134,6 @@ GDA_DEVICE bool within(const gda_mr& region, uint64_t offset, uint64_t bytes) {
     return !target::CHECKED || (offset <= region.bytes && bytes <= region.bytes - offset);
 }
 
-GDA_DEVICE gda_ticket out_of_bounds(const queue_view& q) {
-    return GDA_TICKET_FAILED | make_status(prm::GDA_OUT_OF_BOUNDS, q.qpn, 0);
-}
+GDA_DEVICE gda_status out_of_bounds(const queue_view& q) { return make_status(prm::GDA_OUT_OF_BOUNDS, q.qpn, 0); }
 
 }  // namespace gda

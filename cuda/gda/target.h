@@ -4,9 +4,10 @@
 // token.h, post.h, poll.h and message.h. Facts: PTX ISA, "Memory Consistency Model"; PCI Express Base Specification,
 // "Transaction Ordering".
 //
-// Words. GDA_DEVICE qualifies a device function, GDA_API one that kernels call, and GDA_KERNEL(name)(parameters)
-// declares a kernel that Python can launch. CHECKED is false when the code is compiled with GDA_UNCHECKED: posting then
-// checks nothing, to measure what its checks cost (python -m gda bench post --unchecked).
+// Words. GDA_DEVICE qualifies a device function, GDA_MEMBER one of a class, GDA_API one that kernels call, and
+// GDA_KERNEL(name)(parameters) declares a kernel that Python can launch. CHECKED is false when the code is compiled
+// with GDA_UNCHECKED: posting then checks nothing, to measure what its checks cost (python -m gda bench post
+// --unchecked).
 //
 // Observers. A queue is seen by threads of its own processor and by one outsider, the NIC. `scope` says how far an
 // order must hold: scope_gpu when rings, record and payload all lie in GPU memory (the practice of every GPU stack;
@@ -36,6 +37,10 @@
 //   wqe_before_doorbell_record(scope)     this thread (and what it has seen of others) -> NIC. The WQEs, and every WQE
 //                                         of earlier slots that this thread learned of through `ready`, are visible
 //                                         before the record says that they are there.
+//   own_wqe_before_doorbell_record(scope)  this thread -> NIC. The same for who owns the queue, alone or as the first
+//   lane
+//                                         of a warp behind sync(g): nothing has to be learned of others, so it releases
+//                                         and acquires nothing.
 //   wqe_before_doorbell(scope)            this thread -> NIC. In addition, where there is no record: the doorbell
 //                                         itself makes the NIC read the WQE.
 //   doorbell_record_before_doorbell(scope)  this thread -> NIC. The NIC reads the record because of the doorbell, so
@@ -56,6 +61,9 @@
 //                                   mask, leader (a lane), rank (0 is the leader's), size. The CPU target may answer
 //                                   all, one or random of them (gda.run: converged=), so that tests can count.
 //   broadcast(g, v), sync(g)        the leader's value; all lanes arrive, memory ordered among them
+//   warp(), subset(g, mine)         all threads of this warp; those of a group where `mine` holds (all lanes of g call)
+//   in_first_warp()                 this thread is one of the first 32 of its block
+//   sync_block(), broadcast_block(v)  all threads of the block arrive, memory ordered; the first thread's value
 //   clock_ns()                      one clock for all threads of the target, nanoseconds
 //   count_ones(v)                   bits of a word that are set in one piece from bit 0 on
 //   idle()                          called once per turn of every wait: a CPU lets other threads and the NIC run

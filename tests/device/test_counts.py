@@ -18,6 +18,7 @@ namespace gda { namespace target {
 #define COUNTED(number, name, params, args) \
     GDA_DEVICE void counted_##name params { atomicAdd(&counts[number], 1u); name args; }
 COUNTED(0, wqe_before_doorbell_record, (scope s), (s))
+COUNTED(0, own_wqe_before_doorbell_record, (scope s), (s))
 COUNTED(1, doorbell_record_before_doorbell, (scope s), (s))
 COUNTED(2, store_record, (void* p, uint32_t v), (p, v))
 COUNTED(3, store_doorbell, (void* p, uint64_t v), (p, v))
@@ -30,6 +31,7 @@ GDA_DEVICE uint64_t counted_exchange(uint64_t* p, uint64_t e, uint64_t v) {
 COUNTED(5, store_segment, (void* p, uint64_t a, uint64_t b), (p, a, b))
 } }
 #define wqe_before_doorbell_record counted_wqe_before_doorbell_record
+#define own_wqe_before_doorbell_record counted_own_wqe_before_doorbell_record
 #define doorbell_record_before_doorbell counted_doorbell_record_before_doorbell
 #define store_record counted_store_record
 #define store_doorbell counted_store_doorbell
@@ -116,3 +118,28 @@ def test_a_warp_pays_once_for_puts_with_signals() -> None:
     operation = "gda_put_signal(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_ADD)"
     expected = dict(zip(NAMES, (1, 1, 1, 1, 1, 32 * 7, 0, 1), strict=True))
     assert count(ToyQueue(128), 32, 1, operation=operation) == expected
+
+
+PUT_SIGNAL = "(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_ADD)"
+
+
+@pytest.mark.parametrize("threads", [7, 32, 96])
+@pytest.mark.parametrize(
+    ("operation", "segments"), [("gda_put_block(qp, dst, 0, src, 0, 8)", 3), (f"gda_put_signal_block{PUT_SIGNAL}", 7)]
+)
+def test_a_block_costs_what_a_thread_costs(threads: int, operation: str, segments: int) -> None:
+    expected = dict(zip(NAMES, (1, 1, 1, 1, 1, segments, 0, 1), strict=True))
+    assert count(ToyQueue(16), threads, 1, operation=operation) == expected
+
+
+def test_a_warp_in_warp_scope_costs_what_a_thread_costs() -> None:
+    expected = dict(zip(NAMES, (1, 1, 1, 1, 1, 7, 0, 1), strict=True))
+    assert count(ToyQueue(16), 32, 1, operation=f"gda_put_signal_warp{PUT_SIGNAL}") == expected
+
+
+@pytest.mark.parametrize(("owner", "threads"), [("gda_owner", 1), ("gda_warp_owner", 32)])
+def test_an_owner_pays_for_a_doorbell(owner: str, threads: int) -> None:
+    """Two barriers, a record and a doorbell, for one request or for 32; nothing is read, and no read-modify-write."""
+    operation = f"{{ {owner} queue(qp); queue.put(dst, 0, src, 0, 8); queue.close(); }}"
+    expected = dict(zip(NAMES, (1, 1, 1, 1, 0, 3 * threads, 0, 0), strict=True))
+    assert count(ToyQueue(64, owned=True), threads, 1, operation=operation) == expected

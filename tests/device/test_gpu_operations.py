@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cases of operation_cases.py, signal_cases.py and message_cases.py on a GPU, bytes in host and in GPU memory.
+"""operation_cases.py, signal_cases.py, scope_cases.py and message_cases.py on a GPU, bytes in host and GPU memory.
 
 The tier `gpu`.
 """
@@ -13,6 +13,7 @@ from gda import formats
 
 from .message_cases import *  # noqa: F403
 from .operation_cases import *  # noqa: F403
+from .scope_cases import *  # noqa: F403
 from .signal_cases import *  # noqa: F403
 
 pytestmark = pytest.mark.gpu

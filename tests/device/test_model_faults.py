@@ -59,8 +59,8 @@ OVERRUN = "the completion queue overruns: the NIC does not surely see that an en
 REMOVED = (
     Fault("`wqe_before_doorbell_record` in `publish_shared`", "pp", NOT_THERE),
     Fault("`wqe_before_doorbell_record` in `publish_owned`", "--owned --nic --depth 2 pppw", NOT_WRITTEN),
-    Fault("`wqe_before_doorbell` in `ring_doorbell`", "--recordless p p", NOT_THERE),
-    Fault("`doorbell_record_before_doorbell` in `ring_doorbell`", "p", LOST),
+    Fault("`wqe_before_doorbell` in `tell_nic`", "--recordless p p", NOT_THERE),
+    Fault("`doorbell_record_before_doorbell` in `tell_nic`", "p", LOST),
     Fault("`doorbell_before_ready` in `ring_and_park`", "--recordless p p", DOORBELLS),
     Fault("`earlier_slots_before_mine` in `publish_shared`", "p p", RECORDS),
     Fault("`earlier_slots_before_mine` in `ring_and_park`", "p p", NOT_THERE),
@@ -84,8 +84,8 @@ PARK = "uint64_t seen = target::exchange_if(window_word(q, t.end), t.word, parke
 RING = "    ring_or_defer(qp, q, t.end, more);\n    for"
 READY = "    target::raise(&qp->ready, t.end);\n"
 BARRIER = "    target::wqe_before_doorbell_record(q.scope);\n    if (!mine) {"
-STORE = "        if (mine) ticket = store_at(q, c.base + g.rank * BLOCKS, request, m);\n"
-PUBLISH = "        if (g.rank == 0) publish_shared(qp, q, c, m.more);\n"
+STORE = "    if (g.rank < lanes) ticket = store_at(q, c.base + g.rank * BLOCKS, request, m);\n"
+PUBLISH = "            publish_shared(qp, q, c, m.more);\n"
 CONSUMER = "        // The record frees entries for the NIC;"
 TAKE_IN = "        take_in(qp, q, done, all);\n"
 CLEAR = ("    if (mine) clear_words(q, c.base, t.end);\n", "    clear_words(q, found, end);\n")

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""operation_cases.py and signal_cases.py with kernels on the CPU."""
+"""operation_cases.py, signal_cases.py and scope_cases.py with kernels on the CPU."""
 
 from __future__ import annotations
 
 import pytest
 
 from .operation_cases import *  # noqa: F403
+from .scope_cases import *  # noqa: F403
 from .signal_cases import *  # noqa: F403
 
 

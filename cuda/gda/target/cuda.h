@@ -6,6 +6,7 @@
 #include <gda/target/types.h>
 
 #define GDA_DEVICE __device__ __forceinline__
+#define GDA_MEMBER __device__ __forceinline__
 #define GDA_API __device__ __forceinline__
 // Any block size must launch: without the bounds a put's registers (about 70) times 1,024 threads pass the 65,536 of a
 // multiprocessor. With them ptxas uses at most 64 and spills nothing. Write __global__ yourself for other bounds.
@@ -111,6 +112,13 @@ GDA_DEVICE void wqe_before_doorbell_record(scope s) {
         asm volatile("fence.acq_rel.sys;" ::: "memory");
     }
 }
+GDA_DEVICE void own_wqe_before_doorbell_record(scope s) {
+    if (s == scope_gpu) {
+        asm volatile(GDA_FENCE_RELEASE ".gpu;" ::: "memory");
+    } else {
+        asm volatile(GDA_FENCE_RELEASE ".sys;" ::: "memory");
+    }
+}
 // wqe_before_doorbell_record has the same observers and was there already.
 GDA_DEVICE void wqe_before_doorbell(scope) {}
 GDA_DEVICE void doorbell_record_before_doorbell(scope s) {
@@ -128,18 +136,38 @@ GDA_DEVICE uint32_t lane() {
     asm("mov.u32 %0, %%laneid;" : "=r"(v));
     return v;
 }
-GDA_DEVICE group converged_group(const void* key) {
+GDA_DEVICE group group_of(uint32_t mask) {
     group g;
-    g.mask = __match_any_sync(__activemask(), reinterpret_cast<unsigned long long>(key));
-    g.leader = static_cast<uint32_t>(__ffs(static_cast<int>(g.mask)) - 1);
-    g.rank = static_cast<uint32_t>(__popc(g.mask & ((1u << lane()) - 1)));
-    g.size = static_cast<uint32_t>(__popc(g.mask));
+    g.mask = mask;
+    g.leader = static_cast<uint32_t>(__ffs(static_cast<int>(mask)) - 1);
+    g.rank = static_cast<uint32_t>(__popc(mask & ((1u << lane()) - 1)));
+    g.size = static_cast<uint32_t>(__popc(mask));
     return g;
 }
+GDA_DEVICE group converged_group(const void* key) {
+    return group_of(__match_any_sync(__activemask(), reinterpret_cast<unsigned long long>(key)));
+}
+GDA_DEVICE uint32_t thread_of_block() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+GDA_DEVICE group warp() {
+    uint32_t threads = blockDim.x * blockDim.y * blockDim.z, first = thread_of_block() / 32 * 32;
+    return group_of(threads - first >= 32 ? ~0u : (1u << (threads - first)) - 1);
+}
+GDA_DEVICE group subset(const group& g, bool mine) { return group_of(__ballot_sync(g.mask, mine)); }
 GDA_DEVICE uint64_t broadcast(const group& g, uint64_t v) {
     return __shfl_sync(g.mask, static_cast<unsigned long long>(v), static_cast<int>(g.leader));
 }
 GDA_DEVICE void sync(const group& g) { __syncwarp(g.mask); }
+
+GDA_DEVICE bool in_first_warp() { return thread_of_block() < 32; }
+GDA_DEVICE void sync_block() { __syncthreads(); }
+GDA_DEVICE uint64_t broadcast_block(uint64_t v) {
+    __shared__ uint64_t word;
+    if (thread_of_block() == 0) word = v;
+    __syncthreads();
+    v = word;
+    __syncthreads();
+    return v;
+}
 
 GDA_DEVICE uint64_t clock_ns() {
     uint64_t v;

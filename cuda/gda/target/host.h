@@ -11,6 +11,7 @@
 #include <gda/target/types.h>
 
 #define GDA_DEVICE static inline __attribute__((always_inline, unused)) GDA_NO_TURNS
+#define GDA_MEMBER inline __attribute__((always_inline)) GDA_NO_TURNS
 // Not inlined: a kernel counts the turns of its own loops (runtime.h), not those of the library.
 #define GDA_API static __attribute__((noinline, unused)) GDA_NO_TURNS
 // Not extern "C": a kernel called wait must not be the C library's.
@@ -94,23 +95,43 @@ GDA_DEVICE void doorbell_record_before_doorbell(scope) {
 #endif
 }
 GDA_DEVICE void wqe_before_doorbell(scope s) { doorbell_record_before_doorbell(s); }
+GDA_DEVICE void own_wqe_before_doorbell_record(scope s) { wqe_before_doorbell_record(s); }
 GDA_DEVICE void earlier_slots_before_mine(scope s) { wqe_before_doorbell_record(s); }
 GDA_DEVICE void doorbell_before_ready(scope s) { doorbell_record_before_doorbell(s); }
 
-GDA_DEVICE group converged_group(const void* key) {
+GDA_DEVICE group group_of(uint32_t mask) {
     group g;
-    g.mask = gda_host_converged(key);
-    uint32_t lane = gda_host_lane();
-    g.leader = static_cast<uint32_t>(__builtin_ctz(g.mask));
-    g.rank = static_cast<uint32_t>(__builtin_popcount(g.mask & ((1u << lane) - 1)));
-    g.size = static_cast<uint32_t>(__builtin_popcount(g.mask));
+    g.mask = mask;
+    g.leader = mask == 0 ? 0 : static_cast<uint32_t>(__builtin_ctz(mask));
+    g.rank = static_cast<uint32_t>(__builtin_popcount(mask & ((1u << gda_host_lane()) - 1)));
+    g.size = static_cast<uint32_t>(__builtin_popcount(mask));
     return g;
+}
+GDA_DEVICE group converged_group(const void* key) { return group_of(gda_host_converged(key)); }
+GDA_DEVICE uint32_t thread_of_block() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+GDA_DEVICE group warp() {
+    uint32_t threads = blockDim.x * blockDim.y * blockDim.z, first = thread_of_block() / 32 * 32;
+    return group_of(threads - first >= 32 ? ~0u : (1u << (threads - first)) - 1);
+}
+GDA_DEVICE group subset(const group& g, bool mine) {
+    return group_of(g.size == 1 ? (mine ? g.mask : 0) : gda_host_ballot(g.mask, mine));
 }
 GDA_DEVICE uint64_t broadcast(const group& g, uint64_t v) {
     return g.size == 1 ? v : gda_host_shuffle(g.mask, v, g.leader);
 }
 GDA_DEVICE void sync(const group& g) {
     if (g.size != 1) gda_host_syncwarp(g.mask);
+}
+
+GDA_DEVICE bool in_first_warp() { return thread_of_block() < 32; }
+GDA_DEVICE void sync_block() { gda_host_syncthreads(GDA_HOST_NONE, 0); }
+GDA_DEVICE uint64_t broadcast_block(uint64_t v) {
+    static thread_local uint64_t word;  // of the block that this OS thread runs
+    if (thread_of_block() == 0) word = v;
+    sync_block();
+    v = word;
+    sync_block();
+    return v;
 }
 
 GDA_DEVICE uint64_t clock_ns() { return gda_host_clock_ns(); }

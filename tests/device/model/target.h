@@ -9,6 +9,7 @@
 #include "machine.h"
 
 #define GDA_DEVICE static inline __attribute__((unused))
+#define GDA_MEMBER inline
 #define GDA_API static inline __attribute__((unused))
 #define GDA_KERNEL(name) static __attribute__((unused)) void name
 #define MODEL_SITE const char* function = __builtin_FUNCTION()
@@ -78,6 +79,11 @@ GDA_DEVICE void wqe_before_doorbell_record(scope, MODEL_SITE) {
     here.me().acquire();
     here.me().release();
 }
+// Memory before memory.
+GDA_DEVICE void own_wqe_before_doorbell_record(scope, MODEL_SITE) {
+    if (here.weakened("own_wqe_before_doorbell_record", function)) return;
+    here.me().release();
+}
 GDA_DEVICE void earlier_slots_before_mine(scope, MODEL_SITE) {
     if (here.weakened("earlier_slots_before_mine", function)) return;
     here.me().acquire();
@@ -103,6 +109,13 @@ GDA_DEVICE void doorbell_before_ready(scope, MODEL_SITE) {
 GDA_DEVICE group converged_group(const void*) { return group{1, 0, 0, 1}; }
 GDA_DEVICE uint64_t broadcast(const group&, uint64_t v) { return v; }
 GDA_DEVICE void sync(const group&) {}
+// Each thread of the model is a block of its own.
+GDA_DEVICE uint32_t thread_of_block() { return 0; }
+GDA_DEVICE bool in_first_warp() { return true; }
+GDA_DEVICE group warp() { return group{1, 0, 0, 1}; }
+GDA_DEVICE group subset(const group&, bool mine) { return group{1, 0, 0, mine ? 1u : 0u}; }
+GDA_DEVICE void sync_block() {}
+GDA_DEVICE uint64_t broadcast_block(uint64_t v) { return v; }
 GDA_DEVICE uint64_t clock_ns() { return 1; }  // time stands still: only a deadline of zero passes
 GDA_DEVICE void idle() { here.idle(); }
 
