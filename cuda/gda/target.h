@@ -8,6 +8,8 @@
 // GDA_KERNEL(name)(parameters) declares a kernel that Python can launch. CHECKED is false when the code is compiled
 // with GDA_UNCHECKED: posting then checks nothing, to measure what its checks cost (python -m gda bench post
 // --unchecked).
+// GDA_LINKABLE(name)(parameters) declares a device function that stays in the compiled code under its C name, for
+// kernels that are compiled elsewhere and linked with it: numba.h.
 //
 // Observers. A queue is seen by threads of its own processor and by one outsider, the NIC. `scope` says how far an
 // order must hold: scope_gpu when rings, record and payload all lie in GPU memory (the practice of every GPU stack;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile device code for a GPU without a GPU or a driver: NVRTC through ctypes.
 
-Called by tests and by anybody who wants PTX or a cubin; launching is `gda.run.cuda`'s work, which lets CuPy compile.
-Source: NVRTC documentation, "User Interface".
+Called by linkable, tests and anybody who wants PTX or a cubin; launching is `gda.run.cuda`'s work, which lets CuPy
+compile. Source: NVRTC documentation, "User Interface".
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
-from gda.errors import CompileError, UnavailableError
+from gda.errors import ArgumentError, CompileError, UnavailableError
 
 __all__ = ["compile_for_gpu", "include_directory", "nvrtc_version"]
+
+_GETTERS = {"cubin": "nvrtcGetCUBIN", "ptx": "nvrtcGetPTX", "ltoir": "nvrtcGetLTOIR"}
 
 
 def include_directory() -> Path:
@@ -41,8 +43,8 @@ def _candidates() -> list[str]:
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
-    for name in _candidates():
+def _library(path: str = "") -> ctypes.CDLL:
+    for name in [path] if path else _candidates():
         try:
             return ctypes.CDLL(name)
         except OSError:
@@ -60,44 +62,56 @@ def _check(code: int, call: str) -> None:
 
 
 @functools.cache
-def nvrtc_version() -> tuple[int, int]:
+def nvrtc_version(library: str = "") -> tuple[int, int]:
     """Version of the NVRTC that `compile_for_gpu` uses. Raises UnavailableError when there is none."""
     major, minor = ctypes.c_int(), ctypes.c_int()
-    _check(_library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion")
+    _check(_library(library).nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "nvrtcVersion")
     return major.value, minor.value
 
 
 def compile_for_gpu(
-    source: str, *, arch: str = "sm_90", options: Sequence[str] = (), names: Sequence[str] = (), file: str = "kernel.cu"
+    source: str,
+    *,
+    arch: str = "sm_90",
+    form: str = "",
+    options: Sequence[str] = (),
+    names: Sequence[str] = (),
+    file: str = "kernel.cu",
+    library: str = "",
 ) -> bytes:
-    """Compile CUDA C++ text to a cubin (`arch="sm_90"`) or to PTX (`arch="compute_90"`).
+    """Compile CUDA C++ text to a cubin (`arch="sm_90"`) or to PTX (`arch="compute_90"`), or to what `form` says.
 
-    `names` are kernels or template instances that must be in the result. Raises CompileError with the compiler's log,
-    UnavailableError without NVRTC.
+    `form` is "cubin", "ptx" or "ltoir" (for link-time optimization). `names` are kernels or template instances that
+    must be in the result. `library` is the path of the NVRTC to use, for a result that must suit another's linker.
+    Raises CompileError with the compiler's log, UnavailableError without NVRTC.
     """
-    library = _library()
+    form = form or ("cubin" if arch.startswith("sm_") else "ptx")
+    if form not in _GETTERS:
+        raise ArgumentError(f"form={form!r} is not one of {', '.join(_GETTERS)}")
+    nvrtc = _library(library)
     program = ctypes.c_void_p()
     _check(
-        library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), file.encode(), 0, None, None),
+        nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), file.encode(), 0, None, None),
         "nvrtcCreateProgram",
     )
     try:
         for name in names:
-            _check(library.nvrtcAddNameExpression(program, name.encode()), f"nvrtcAddNameExpression({name!r})")
+            _check(nvrtc.nvrtcAddNameExpression(program, name.encode()), f"nvrtcAddNameExpression({name!r})")
         flags = [f"--gpu-architecture={arch}", "--std=c++17", f"-I{include_directory()}", *options]
+        flags += ["--dlink-time-opt"] if form == "ltoir" else []
         array = (ctypes.c_char_p * len(flags))(*(flag.encode() for flag in flags))
-        code = library.nvrtcCompileProgram(program, len(flags), array)
+        code = nvrtc.nvrtcCompileProgram(program, len(flags), array)
         if code:
             size = ctypes.c_size_t()
-            library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+            nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
             log = ctypes.create_string_buffer(size.value + 1)
-            library.nvrtcGetProgramLog(program, log)
+            nvrtc.nvrtcGetProgramLog(program, log)
             raise CompileError(f"NVRTC could not compile {file} for {arch}", log.value.decode(errors="replace"))
-        form = "CUBIN" if arch.startswith("sm_") else "PTX"
+        getter = _GETTERS[form]
         size = ctypes.c_size_t()
-        _check(getattr(library, f"nvrtcGet{form}Size")(program, ctypes.byref(size)), f"nvrtcGet{form}Size")
+        _check(getattr(nvrtc, f"{getter}Size")(program, ctypes.byref(size)), f"{getter}Size")
         result = ctypes.create_string_buffer(size.value)
-        _check(getattr(library, f"nvrtcGet{form}")(program, result), f"nvrtcGet{form}")
+        _check(getattr(nvrtc, getter)(program, result), getter)
         return result.raw
     finally:
-        library.nvrtcDestroyProgram(ctypes.byref(program))
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))

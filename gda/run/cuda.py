@@ -24,7 +24,7 @@ from gda.run.arguments import OwnedAddress, Packed
 from gda.run.cache import key_of, tree_digest
 from gda.run.compile import include_directory
 
-__all__ = ["CudaModule", "CudaRun", "PinnedStatus", "gpu_available", "why_no_gpu"]
+__all__ = ["CudaModule", "CudaRun", "Lane", "NicHelper", "PinnedStatus", "gpu_available", "why_no_gpu"]
 
 _POLL_NAP_S = 20e-6  # between looks at the event after the first ones
 _EAGER_POLLS = 200
@@ -75,12 +75,12 @@ _for_ever: list[object] = []
 
 
 @functools.cache
-def _free_streams(device: int) -> list[_Lane]:
+def _free_streams(device: int) -> list[Lane]:
     """Streams of a device, each with its events; one launch at a time uses one."""
     return [_lane() for _ in range(_STREAMS)]
 
 
-class _Lane(NamedTuple):
+class Lane(NamedTuple):
     """Where one launch runs."""
 
     stream: Any
@@ -88,9 +88,9 @@ class _Lane(NamedTuple):
     done: Any  # event: the kernel has ended
 
 
-def _lane() -> _Lane:
+def _lane() -> Lane:
     cuda = _cupy().cuda
-    return _Lane(cuda.Stream(non_blocking=True), cuda.Event(disable_timing=True), cuda.Event(disable_timing=True))
+    return Lane(cuda.Stream(non_blocking=True), cuda.Event(disable_timing=True), cuda.Event(disable_timing=True))
 
 
 def _driver_call(name: str, *arguments: Any) -> int | None:
@@ -206,7 +206,7 @@ class CudaModule:
                     ) from None  # fmt: skip
             free = _free_streams(self._device)
             lane = free.pop() if free else _lane()
-            helper = _NicHelper(self._share(function, grid, block, shared_bytes), 1 - 1 / self._processors)
+            helper = NicHelper(self._share(function, grid, block, shared_bytes), 1 - 1 / self._processors)
             helper.begin()
             try:
                 lane.before.record(cupy.cuda.get_current_stream())
@@ -233,7 +233,7 @@ class CudaModule:
         return grid[0] * grid[1] * grid[2] / (max(1, int(per_processor)) * self._processors)
 
 
-class _NicHelper:
+class NicHelper:
     """What the software NIC must know while kernels run: to spin for their doorbells, and how to reach GPU memory.
 
     Its device-to-device copies run on multiprocessors. When waiting kernels hold them all (`share` of each summed up
@@ -264,7 +264,7 @@ class _NicHelper:
         from gda import attach
 
         nic = attach.loaded()
-        kind = _NicHelper
+        kind = NicHelper
         with kind._lock:
             kind._running += step
             kind._shares = kind._shares + step * self._share if kind._running else 0.0
@@ -285,7 +285,7 @@ _under_way: set[CudaRun] = set()
 class CudaRun:
     """A kernel under way. `alive` is what it uses."""
 
-    def __init__(self, name: str, lane: _Lane, *, helper: _NicHelper, lanes: list[_Lane], alive: list[object]) -> None:
+    def __init__(self, name: str, lane: Lane, *, helper: NicHelper, lanes: list[Lane], alive: list[object]) -> None:
         self._name, self._lane, self._helper, self._alive = name, lane, helper, alive
         self._lanes = lanes  # where the lane goes back to
         self.error = ""
@@ -317,7 +317,7 @@ class CudaRun:
             self._end()
             raise CudaError(
                 f"kernel {self._name}",
-                int(getattr(error, "status", 0)),
+                int(getattr(error, "status", getattr(error, "code", 0))),  # CuPy's, or Numba's
                 str(error),
                 "an illegal address or a trap ends the CUDA context: start a new process",
             ) from None

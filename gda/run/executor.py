@@ -20,7 +20,7 @@ from gda.run.arguments import Packed, pack
 from gda.run.compile import include_directory
 from gda.run.launch import Launch, Run, StatusWord, status_word
 
-__all__ = ["DEADLINE_S", "Function", "Kernel"]
+__all__ = ["DEADLINE_S", "Function", "Kernel", "launch_shape"]
 
 DEADLINE_S = 10.0
 MAX_BLOCK_THREADS = 1024
@@ -164,7 +164,7 @@ class Function:
         return Starter(self)
 
     def __getitem__(self, shape: tuple[Shape, Shape] | tuple[Shape, Shape, int]) -> Bound:
-        return Bound(self, *_shape(self.name, shape), wait=True)
+        return Bound(self, *launch_shape(self.name, shape), wait=True)
 
     def __call__(self, *arguments: object) -> None:
         """Refused: the shape is missing."""
@@ -195,7 +195,7 @@ class Starter:
         self._function = function
 
     def __getitem__(self, shape: tuple[Shape, Shape] | tuple[Shape, Shape, int]) -> Bound:
-        return Bound(self._function, *_shape(self._function.name, shape), wait=False)
+        return Bound(self._function, *launch_shape(self._function.name, shape), wait=False)
 
 
 class Bound:
@@ -259,7 +259,8 @@ def _choose_target(asked: str | None) -> str:
     return target
 
 
-def _shape(name: str, shape: object) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
+def launch_shape(name: str, shape: object) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
+    """Grid, block and bytes of shared memory, checked. Raises ArgumentError."""
     if not isinstance(shape, tuple) or len(shape) not in (2, 3):
         raise ArgumentError(f"kernel {name}: the shape is [grid, block] or [grid, block, shared_bytes], not {shape!r}")
     grid, block = _three(name, "grid", shape[0]), _three(name, "block", shape[1])

@@ -44,6 +44,7 @@ PY_LAYERS: dict[str, tuple[str, set[str]]] = {
     "attach": ("gda/attach.py", {"errors", "config"}),
     "nic": ("gda/nic/*", {"_verbs", "_cuda", "attach"} | PY_FLOOR),
     "run": ("gda/run/*", {"_cuda", "attach"} | PY_FLOOR),
+    "numba": ("gda/numba/*", {"run", "_cuda", "attach"} | PY_FLOOR),
     "comm": ("gda/comm/*", {"nic", "run", "_verbs", "_cuda", "attach"} | PY_FLOOR),
     "tools": ("gda/tools/*", {"comm", "nic", "run", "_verbs", "_cuda", "attach"} | PY_FLOOR),
     "sim": ("gda/sim.py", {"comm", "nic", "run", "_verbs", "_cuda", "attach"} | PY_FLOOR),

@@ -192,7 +192,7 @@ def test_refused_launch(notes: Notes) -> None:
     notes.refuse = True
     with pytest.raises(CudaError, match=r"launch of kernel first.*700"):
         kernel.first[1, 1](1, 2)
-    assert cuda._NicHelper._running == 0
+    assert cuda.NicHelper._running == 0
     assert len(cuda._free_streams(0)) == cuda._STREAMS
 
 
@@ -201,7 +201,7 @@ def test_crash(notes: Notes) -> None:
     notes.crash = True
     with pytest.raises(CudaError, match=r"kernel first.*\n.*start a new process"):
         kernel.first[1, 1](1, 2)
-    assert cuda._NicHelper._running == 0
+    assert cuda.NicHelper._running == 0
 
 
 def test_compile_error(notes: Notes) -> None:

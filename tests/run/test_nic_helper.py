@@ -29,7 +29,7 @@ def nic(monkeypatch: pytest.MonkeyPatch) -> FakeNic:
 
 
 def test_engine_spins_while_kernels_run(nic: FakeNic) -> None:
-    first, second = cuda._NicHelper(0.1, 0.99), cuda._NicHelper(0.1, 0.99)
+    first, second = cuda.NicHelper(0.1, 0.99), cuda.NicHelper(0.1, 0.99)
     first.begin()
     second.begin()
     first.end()
@@ -40,7 +40,7 @@ def test_engine_spins_while_kernels_run(nic: FakeNic) -> None:
 
 
 def test_copies_are_staged_while_the_gpu_is_full(nic: FakeNic) -> None:
-    small, large, full = (cuda._NicHelper(share, 0.99) for share in (0.4, 0.7, 2.0))
+    small, large, full = (cuda.NicHelper(share, 0.99) for share in (0.4, 0.7, 2.0))
     small.begin()
     assert ("staging", True) not in nic.told
     large.begin()

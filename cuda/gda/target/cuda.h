@@ -10,6 +10,7 @@
 #define GDA_API __device__ __forceinline__
 // Any block size must launch: without the bounds a put's registers (about 70) times 1,024 threads pass the 65,536 of a
 // multiprocessor. With them ptxas uses at most 64 and spills nothing. Write __global__ yourself for other bounds.
+#define GDA_LINKABLE(name) extern "C" __device__ int name
 #define GDA_KERNEL(name) extern "C" __global__ void __launch_bounds__(1024, 1) name
 
 // A release fence alone exists from sm_90 on; before, acquire-release is the weakest that releases.

@@ -15,6 +15,7 @@
 // Not inlined: a kernel counts the turns of its own loops (runtime.h), not those of the library.
 #define GDA_API static __attribute__((noinline, unused)) GDA_NO_TURNS
 // Not extern "C": a kernel called wait must not be the C library's.
+#define GDA_LINKABLE(name) static __attribute__((noinline, unused)) GDA_NO_TURNS int name
 #define GDA_KERNEL(name) static __attribute__((unused)) void name
 
 namespace gda {

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Kernel`: a `@cuda.jit` function launched so that it may wait for the NIC. Called by programs.
+
+Document: docs/python_kernels.md. What Numba's own launch leaves open, and gda.run.cuda does for kernels in CUDA C++, is
+done here too: a stream of its own that nothing in the default stream waits for, the arguments alive until the end, a
+deadline, a status word turned into an exception, and the software NIC told that a kernel runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import cuda
+
+from gda.errors import ArgumentError, CudaError, UnavailableError
+from gda.run.cuda import CudaRun, Lane, NicHelper
+from gda.run.executor import DEADLINE_S, launch_shape
+from gda.run.launch import Launch
+
+__all__ = ["Kernel", "Region", "queue", "region"]
+
+_STATUS_WORDS = 512  # launches whose outcome somebody may still read
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not ordered with the default stream
+
+
+class QueueAddress(np.uint64):
+    """Address of a queue pair's handle, as a kernel's argument; keeps the queue pair alive."""
+
+    owner: object
+
+
+class _Words(NamedTuple):
+    address: np.uint64
+    bytes: np.uint64
+    keys: np.uint64
+    flags: np.uint64
+
+
+class Region(_Words):
+    """A memory region as a kernel's argument: the four words of a gda_mr; keeps the memory alive.
+
+    In the kernel `region.address` and `region.bytes` may be read.
+    """
+
+    owner: object
+
+
+def queue(queue_pair: Any) -> QueueAddress:
+    """A QueuePair as an argument for a launch by Numba itself.
+
+    Raises NotConnectedError, ArgumentError for parts that a GPU cannot reach, and UnavailableError without a GPU.
+    """
+    address = QueueAddress(int.from_bytes(_data(queue_pair, "gda_qp*"), "little"))
+    address.owner = queue_pair
+    return address
+
+
+def region(memory: Any) -> Region:
+    """A Memory or RemoteMemory as an argument for a launch by Numba itself."""
+    words = Region(*(np.uint64(word) for word in struct.unpack("<4Q", _data(memory, "gda_mr"))))
+    words.owner = memory
+    return words
+
+
+def _data(value: Any, wanted: str) -> bytes:
+    if not hasattr(value, "__gda_argument__"):
+        raise ArgumentError(f"a {type(value).__name__} is no {wanted}", "pass an object of gda.open()'s NIC")
+    name, data = value.__gda_argument__("gpu")
+    if name != wanted:
+        raise ArgumentError(f"a {type(value).__name__} is a {name}, not a {wanted}")
+    return bytes(data)
+
+
+def _argument(number: int, name: str, value: Any) -> Any:
+    """What Numba gets for an argument of a launch."""
+    if hasattr(value, "__gda_argument__"):
+        kind, _ = value.__gda_argument__("gpu")
+        return queue(value) if kind == "gda_qp*" else region(value)
+    if isinstance(value, np.ndarray) and not hasattr(value, "__cuda_array_interface__"):
+        raise ArgumentError(
+            f"kernel {name}, argument {number}: a {type(value).__name__} lies in CPU memory",
+            "pass numba.cuda.to_device(array) or a CuPy array: Numba would copy it back when the kernel has ended, and "
+            "wait for that",
+        )
+    return value
+
+
+class Kernel:
+    """A kernel of Numba: `[grid, block]` or `[grid, block, shared_bytes]`, then arguments, as of gda.Kernel.
+
+    Queue pairs and memory regions may be arguments, GPU arrays and numbers as Numba takes them. A last parameter
+    `status`, where none is passed, is the address of a status word (gda.numba.report), and the launch raises what it
+    says. `.start[grid, block](...)` returns the Launch without waiting. Needs a GPU: UnavailableError.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._jitted = function if hasattr(function, "py_func") else cuda.jit(function)
+        code = self._jitted.py_func.__code__
+        self.name: str = self._jitted.py_func.__name__
+        self._parameters = code.co_varnames[: code.co_argcount]
+        self.deadline_s: float = DEADLINE_S
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}({', '.join(self._parameters)}) of Numba>"
+
+    def __getitem__(self, shape: Any) -> Callable[..., Launch]:
+        return functools.partial(self._launch, launch_shape(self.name, shape), True)
+
+    @property
+    def start(self) -> _Starter:
+        """Launch without waiting."""
+        return _Starter(self)
+
+    def _launch(
+        self, shape: tuple[tuple[int, int, int], tuple[int, int, int], int], wait: bool, *arguments: Any
+    ) -> Launch:
+        takes = len(self._parameters)
+        reports = bool(takes) and self._parameters[-1] == "status" and len(arguments) == takes - 1
+        if len(arguments) != takes - reports:
+            raise ArgumentError(
+                f"kernel {self.name} takes {takes} arguments ({', '.join(self._parameters)}), not {len(arguments)}",
+                "a last parameter `status` is filled in by the launch",
+            )
+        device = _gpu()
+        status = _Status() if reports else None
+        passed = [_argument(number, self.name, value) for number, value in enumerate(arguments)]
+        if status is not None:
+            passed.append(status.argument)
+        alive = [*arguments, *passed, self, status]
+        run = _start(self.name, self._jitted, shape, passed, device=device, alive=alive)
+        name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
+        launch = Launch(self.name, run, status, self.deadline_s, f"GPU {device.id} ({name})")
+        if wait:
+            launch.wait()
+        return launch
+
+
+class _Starter:
+    """`kernel.start`: takes the shape."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def __getitem__(self, shape: Any) -> Callable[..., Launch]:
+        return functools.partial(self._kernel._launch, launch_shape(self._kernel.name, shape), False)
+
+
+def _start(name: str, jitted: Any, shape: Any, arguments: list[Any], *, device: Any, alive: list[Any]) -> CudaRun:
+    grid, block, shared_bytes = shape
+    processors = int(device.MULTIPROCESSOR_COUNT)
+    lanes = _lanes(int(device.id))
+    lane = lanes.pop() if lanes else _lane()
+    # At least one block fits a multiprocessor, so this is the most that the grid can take of the GPU.
+    blocks = grid[0] * grid[1] * grid[2]
+    helper = NicHelper(blocks / processors, 1 - 1 / processors)
+    try:
+        # Compiled, linked and loaded before the NIC is told, and before anything of it runs.
+        jitted.compile(tuple(jitted.typeof_pyval(value) for value in arguments)).bind()
+    except BaseException:
+        lanes.append(lane)
+        raise
+    helper.begin()
+    try:
+        with cuda.defer_cleanup():  # giving memory back would wait for kernels that wait
+            lane.before.record(cuda.default_stream())
+            lane.before.wait(lane.stream)
+            jitted[grid, block, lane.stream, shared_bytes](*arguments)
+            lane.done.event.record(lane.stream)
+    except BaseException as error:
+        helper.end()
+        lanes.append(lane)
+        if isinstance(error, Exception) and hasattr(error, "code"):  # a driver call of Numba's
+            advice = "compare grid, block and shared memory with the device's limits"
+            raise CudaError(f"launch of kernel {name}", int(error.code), str(error), advice) from None
+        raise
+    return CudaRun(name, lane, helper=helper, lanes=lanes, alive=alive)
+
+
+class _Done:
+    """An event that CudaRun can ask."""
+
+    def __init__(self) -> None:
+        self.event = cuda.event(timing=False)
+
+    @property
+    def done(self) -> bool:
+        """Whether the kernel before it has ended."""
+        return bool(self.event.query())
+
+
+@functools.cache
+def _lanes(device: int) -> list[Lane]:
+    """Streams and events of a device's launches that have ended."""
+    return []
+
+
+def _lane() -> Lane:
+    stream = cuda.external_stream(int(_driver("cuStreamCreate", _NON_BLOCKING)))
+    return Lane(stream, cuda.event(timing=False), _Done())
+
+
+def _driver(name: str, *arguments: Any) -> Any:
+    """A call into the driver that Numba has no words for; returns its result."""
+    from cuda.bindings import driver  # of NVIDIA's Python packages, which numba-cuda stands on
+
+    code, *results = getattr(driver, name)(*arguments)
+    if int(code):
+        raise CudaError(name, int(code), code.name)
+    return results[0] if results else None
+
+
+def _gpu() -> Any:
+    """The current GPU, its context made."""
+    try:
+        cuda.current_context()
+        return cuda.get_current_device()
+    except Exception as error:  # without a driver Numba raises errors of many kinds
+        raise UnavailableError(
+            f"no GPU to run Numba's kernels on: {' '.join(str(error).split())}",
+            "gda.Kernel runs kernels in CUDA C++ on the CPU; numba.cuda.compile needs no GPU",
+        ) from None
+
+
+@functools.cache
+def _free_words() -> list[int]:
+    """Addresses of free status words in pinned memory, the same on the GPU, that lives as long as the process."""
+    address = int(_driver("cuMemHostAlloc", 8 * _STATUS_WORDS, 0))
+    return [address + 8 * word for word in range(_STATUS_WORDS)]
+
+
+class _Status:
+    """A status word that a kernel writes and Python reads without a copy."""
+
+    def __init__(self) -> None:
+        words = _free_words()
+        if not words:
+            raise UnavailableError("all status words are in use", "drop Launch objects whose kernels have ended")
+        self._word = ctypes.c_uint64.from_address(words.pop())
+        self._word.value = 0
+
+    @property
+    def argument(self) -> np.uint64:
+        """What the kernel gets: its address."""
+        return np.uint64(ctypes.addressof(self._word))
+
+    def read(self) -> int:
+        """What the kernel wrote."""
+        return self._word.value
+
+    def __del__(self) -> None:
+        # Neither the Launch nor a running kernel's arguments hold this object any more.
+        if hasattr(self, "_word"):
+            _free_words().append(ctypes.addressof(self._word))
