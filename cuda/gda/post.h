@@ -13,7 +13,8 @@
 namespace gda {
 
 GDA_DEVICE uint8_t* slot_address(const queue_view& q, uint64_t index) {
-    return q.sq + (index & (q.depth - 1)) * prm::WQE_BASIC_BLOCK_BYTES;
+    uint32_t slot = static_cast<uint32_t>(index) & static_cast<uint32_t>(q.depth - 1);
+    return q.sq + static_cast<uint64_t>(slot) * prm::WQE_BASIC_BLOCK_BYTES;
 }
 
 // The basic blocks that a request takes, in one piece, and where among them its last WQE begins: that one's completion

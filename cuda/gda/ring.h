@@ -44,7 +44,8 @@ GDA_DEVICE bool give_back(gda_qp* qp, const queue_view& q, const claim& c) {
 
 // Until the NIC has read what was in the slots. It has been told of all that lies there, or will be by its writers, who
 // wait for nobody behind them.
-GDA_DEVICE claim await_room(gda_qp* qp, const queue_view& q, claim c) {
+GDA_COLD claim await_room(gda_qp* qp, claim c) {
+    queue_view q = view(qp);
     uint64_t give_up_at = moment_after(q.deadline_ns), fail_at = moment_after(OTHERS_LIMIT_NS);
     if (give_up_at > fail_at) fail_at = give_up_at;
     for (;;) {
@@ -78,13 +79,18 @@ GDA_DEVICE claim reserve(gda_qp* qp, const queue_view& q, uint64_t count) {
     } else {
         c.base = target::add(&qp->reserved, count);
     }
-    // All under way at once with the addition; the acquire comes last since later reads would wait for it.
+    // All under way at once with the addition; what may acquire comes last since later reads would wait for it.
     c.ready = load_word(q, &qp->ready);
-    c.status = target::CHECKED ? load_word(q, &qp->error) : 0;
-    if (!target::CHECKED) return c;
-    uint64_t done = q.owned ? target::load_owned(&qp->done) : target::load_shared_acquire(&qp->done);
-    if (c.status == 0 && c.base + count - done <= q.depth) return c;
-    return await_room(qp, q, c);
+    if (!target::CHECKED) {
+        c.status = 0;
+        return c;
+    }
+    c.status = load_word(q, &qp->error);
+    uint64_t done = q.owned ? target::load_owned(&qp->done) : target::load_done(&qp->done, q.scope);
+    // The difference has far less than 32 bits: the ring, and tickets of threads that wait.
+    bool room = static_cast<uint32_t>(c.base + count - done) <= static_cast<uint32_t>(q.depth);
+    if (__builtin_expect(c.status == 0 && room, 1)) return c;
+    return await_room(qp, c);
 }
 
 // Tells the NIC that the WQEs below `end` are written: record and register. The caller has the token or owns the queue,
@@ -127,7 +133,7 @@ GDA_DEVICE void ring_or_defer(gda_qp* qp, const queue_view& q, uint64_t end, boo
 
 GDA_DEVICE void publish_owned(gda_qp* qp, const queue_view& q, const claim& c, bool more) {
     uint64_t end = c.base + c.count;
-    target::wqe_before_doorbell_record(q.scope);
+    target::own_wqe_before_doorbell_record(q.scope);
     ring_or_defer(qp, q, end, more);
     target::store_owned(&qp->ready, end);
 }

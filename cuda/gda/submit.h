@@ -21,8 +21,9 @@ GDA_DEVICE uint64_t largest_message(const queue_view& q) {
 
 // An operation's last message completes with a CQE unless it wants none. So does one in each quarter of the ring: a
 // ring full of requests that nobody would ever hear of could not be freed.
-GDA_DEVICE bool is_signaled(const queue_view& q, uint64_t index, uint64_t blocks, bool wanted) {
-    return wanted || (index & (quarter(q) - 1)) + blocks >= quarter(q);
+GDA_DEVICE bool is_signaled(const queue_view& q, uint64_t index, uint32_t blocks, bool wanted) {
+    uint32_t part = static_cast<uint32_t>(quarter(q));
+    return wanted || (static_cast<uint32_t>(index) & (part - 1)) + blocks >= part;
 }
 
 // How a request is posted.
@@ -74,10 +75,15 @@ GDA_DEVICE gda_ticket submit_together(gda_qp* qp, const queue_view& q, const Req
     constexpr uint64_t BLOCKS = extent<Request>::BLOCKS;
     claim c = refused(0);
     c.count = lanes * BLOCKS;
-    if (g.rank == 0) c = reserve(qp, q, c.count);
-    gda_status status = target::CHECKED ? target::broadcast(g, c.status) : 0;
-    if (status != 0) return GDA_TICKET_FAILED | status;
-    c.base = target::broadcast(g, c.base);
+    uint64_t seen = 0;
+    if (g.rank == 0) {
+        c = reserve(qp, q, c.count);
+        if (!q.owned && c.status == 0) seen = park_early(q, c);
+    }
+    // One word for all lanes: the first index, or the refusal as in a ticket.
+    gda_ticket base = target::broadcast(g, c.status == 0 ? c.base : GDA_TICKET_FAILED | c.status);
+    if (__builtin_expect(gda_failed(base), 0)) return base;
+    c.base = base;
     gda_ticket ticket = 0;
     if (g.rank < lanes) ticket = store_at(q, c.base + g.rank * BLOCKS, request, m);
     if (g.rank + 1 == lanes) note_silent<Request>(qp, q, c.base + c.count, m);
@@ -86,7 +92,7 @@ GDA_DEVICE gda_ticket submit_together(gda_qp* qp, const queue_view& q, const Req
         if (q.owned) {
             publish_owned(qp, q, c, m.more);
         } else {
-            publish_shared(qp, q, c, m.more);
+            publish_shared(qp, q, c, seen, m.more);
         }
     }
     target::sync(g);  // stay together: the next request finds the same group

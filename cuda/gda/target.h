@@ -4,7 +4,8 @@
 // token.h, post.h, poll.h and message.h. Facts: PTX ISA, "Memory Consistency Model"; PCI Express Base Specification,
 // "Transaction Ordering".
 //
-// Words. GDA_DEVICE qualifies a device function, GDA_MEMBER one of a class, GDA_API one that kernels call, and
+// Words. GDA_DEVICE qualifies a device function, GDA_MEMBER one of a class, GDA_API one that kernels call,
+// GDA_COLD one that is rarely run, and
 // GDA_KERNEL(name)(parameters) declares a kernel that Python can launch. CHECKED is false when the code is compiled
 // with GDA_UNCHECKED: posting then checks nothing, to measure what its checks cost (python -m gda bench post
 // --unchecked).
@@ -18,6 +19,10 @@
 // Shared words (64 bits, in gda_qp; several threads, never the NIC)
 //   load_shared(p)                  a read that no compiler and no cache may skip; orders nothing on a GPU by itself
 //   load_shared_acquire(p)          ... and what the writer of that value did before is seen afterwards
+//   load_done(p, scope)             the same for the reuse of slots: stores that depend on it come after it. At gpu
+//   scope
+//                                   a GPU leaves that to the dependence (no store is made before it is known to be
+//                                   wanted: practice, not PTX's promise); at system scope it acquires.
 //   store_shared(p, v)              a write all threads see; on a GPU it orders nothing: a named barrier stands before
 //   store_shared_release(p, v)      ... after everything this thread did or saw before
 //   compare_swap(p, expected, v)    true when p held `expected` and now holds v; acquire and release
@@ -40,9 +45,8 @@
 //                                         of earlier slots that this thread learned of through `ready`, are visible
 //                                         before the record says that they are there.
 //   own_wqe_before_doorbell_record(scope)  this thread -> NIC. The same for who owns the queue, alone or as the first
-//   lane
-//                                         of a warp behind sync(g): nothing has to be learned of others, so it releases
-//                                         and acquires nothing.
+//                                         lane of a warp behind sync(g): there is nothing to learn of others, so it
+//                                         releases and acquires nothing.
 //   wqe_before_doorbell(scope)            this thread -> NIC. In addition, where there is no record: the doorbell
 //                                         itself makes the NIC read the WQE.
 //   doorbell_record_before_doorbell(scope)  this thread -> NIC. The NIC reads the record because of the doorbell, so
@@ -67,6 +71,8 @@
 //   in_first_warp()                 this thread is one of the first 32 of its block
 //   sync_block(), broadcast_block(v)  all threads of the block arrive, memory ordered; the first thread's value
 //   clock_ns()                      one clock for all threads of the target, nanoseconds
+//   not_before(v)                   v, the answer of an earlier read-modify-write: what is computed of it is computed
+//                                   here, for whoever computes with it waits for it
 //   count_ones(v)                   bits of a word that are set in one piece from bit 0 on
 //   idle()                          called once per turn of every wait: a CPU lets other threads and the NIC run
 #pragma once

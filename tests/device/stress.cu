@@ -38,12 +38,13 @@ GDA_KERNEL(second_is_faster)(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t* out) 
     __syncthreads();
     if (threadIdx.x == 0) {
         gda::claim c = gda::reserve(qp, q, 1);
+        uint64_t seen = gda::park_early(q, c);
         reserved = 1;
         for (uint64_t start = gda_now_ns(); gda_now_ns() - start < GDA_MS(20);) gda::target::idle();
         out[0] = *static_cast<volatile uint32_t*>(q.record);
         out[1] = uint32_t(*reinterpret_cast<volatile uint64_t*>(&qp->reserved));
         gda::store_request(q, c.base, write_of(dst, src), true);
-        gda::publish_shared(qp, q, c, false);
+        gda::publish_shared(qp, q, c, seen, false);
     } else if (threadIdx.x == 32) {
         while (!reserved) {
         }

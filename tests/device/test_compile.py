@@ -69,7 +69,7 @@ def test_ptx_has_the_stores_and_barriers_that_a_card_needs(nvrtc: tuple[int, int
     ptx = compile_for_gpu(f"#include <gda/gda.h>\n{kernel}", arch="compute_90").decode()
     assert "st.mmio.relaxed.sys.global" in ptx, "the doorbell"
     assert "st.relaxed.sys" in ptx, "the record"
-    assert "st.weak.cs.v2.b64" in ptx, "16 bytes of a work request at once"
+    assert "st.weak.global.cs.v2.b64" in ptx, "16 bytes of a work request at once"
     assert {"fence.acq_rel.gpu", "fence.acq_rel.sys", "fence.release.gpu", "fence.release.sys"} <= set(
         re.findall(r"fence\.\w+\.\w+", ptx)
     )

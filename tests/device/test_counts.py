@@ -30,8 +30,8 @@ GDA_DEVICE uint64_t counted_exchange(uint64_t* p, uint64_t e, uint64_t v) {
 }
 COUNTED(5, store_segment, (void* p, uint64_t a, uint64_t b), (p, a, b))
 } }
-#define wqe_before_doorbell_record counted_wqe_before_doorbell_record
 #define own_wqe_before_doorbell_record counted_own_wqe_before_doorbell_record
+#define wqe_before_doorbell_record counted_wqe_before_doorbell_record
 #define doorbell_record_before_doorbell counted_doorbell_record_before_doorbell
 #define store_record counted_store_record
 #define store_doorbell counted_store_doorbell

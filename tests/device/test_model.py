@@ -75,7 +75,8 @@ def test_many_executions_of_larger_programs_are_right(arguments: str) -> None:
 
 def test_a_holder_that_found_the_token_by_its_note_read_words_a_lap_old() -> None:
     """The words ahead are cleared by holders: they may be looked at behind the barrier only, not before it."""
-    as_it_was = Edit("token.h", "take_written(q, t, false);", "take_written(q, t, true);")
+    barrier = "    target::earlier_slots_before_mine(q.scope);\n"
+    as_it_was = Edit("token.h", f"{barrier}    for (;;) {{", "    for (;;) {")
     found = look("ppp ppp", (*SMALL_WINDOW, as_it_was))
     assert found.violation == "rung before the work request is there"
     assert any("(old)" in line for line in found.log)

@@ -8,6 +8,8 @@
 #define GDA_DEVICE __device__ __forceinline__
 #define GDA_MEMBER __device__ __forceinline__
 #define GDA_API __device__ __forceinline__
+// What is rarely run: kept out of the way of the rest, whose instructions a lone warp has to fetch.
+#define GDA_COLD static __device__ __noinline__
 // Any block size must launch: without the bounds a put's registers (about 70) times 1,024 threads pass the 65,536 of a
 // multiprocessor. With them ptxas uses at most 64 and spills nothing. Write __global__ yourself for other bounds.
 #define GDA_LINKABLE(name) extern "C" __device__ int name
@@ -23,22 +25,30 @@
 namespace gda {
 namespace target {
 
+// Queues lie in global memory (or in host memory mapped there). Said so, an access is one instruction; a generic one is
+// several and a branch, for it might mean a block's shared memory.
+GDA_DEVICE uint64_t global(const void* p) { return static_cast<uint64_t>(__cvta_generic_to_global(p)); }
+
 GDA_DEVICE uint64_t load_shared(const uint64_t* p) {
     uint64_t v;
-    asm volatile("ld.relaxed.gpu.b64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(v) : "l"(global(p)) : "memory");
     return v;
 }
 GDA_DEVICE uint64_t load_shared_acquire(const uint64_t* p) {
     uint64_t v;
-    asm volatile("ld.acquire.gpu.b64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    asm volatile("ld.acquire.gpu.global.b64 %0, [%1];" : "=l"(v) : "l"(global(p)) : "memory");
     return v;
 }
+GDA_DEVICE uint64_t load_done(const uint64_t* p, scope s) {
+    return s == scope_gpu ? load_shared(p) : load_shared_acquire(p);
+}
 GDA_DEVICE void store_shared(uint64_t* p, uint64_t v) {
-    asm volatile("st.relaxed.gpu.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(global(p)), "l"(v) : "memory");
 }
 GDA_DEVICE void store_shared_release(uint64_t* p, uint64_t v) {
-    asm volatile("st.release.gpu.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+    asm volatile("st.release.gpu.global.b64 [%0], %1;" ::"l"(global(p)), "l"(v) : "memory");
 }
+// Of any memory: kernels keep statuses where they like.
 GDA_DEVICE bool compare_swap(uint64_t* p, uint64_t expected, uint64_t v) {
     uint64_t old;
     asm volatile("atom.acq_rel.gpu.cas.b64 %0, [%1], %2, %3;" : "=l"(old) : "l"(p), "l"(expected), "l"(v) : "memory");
@@ -48,53 +58,68 @@ GDA_DEVICE bool compare_swap(uint64_t* p, uint64_t expected, uint64_t v) {
 // barriers after it, so this one read-modify-write may be relaxed (an acquire-release one costs a fence more).
 GDA_DEVICE bool compare_swap_relaxed(uint64_t* p, uint64_t expected, uint64_t v) {
     uint64_t old;
-    asm volatile("atom.relaxed.gpu.cas.b64 %0, [%1], %2, %3;" : "=l"(old) : "l"(p), "l"(expected), "l"(v) : "memory");
+    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : "l"(global(p)), "l"(expected), "l"(v)
+                 : "memory");
     return old == expected;
 }
 GDA_DEVICE uint64_t add(uint64_t* p, uint64_t n) {
     uint64_t old;
-    asm volatile("atom.relaxed.gpu.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(n) : "memory");
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(global(p)), "l"(n) : "memory");
     return old;
 }
 GDA_DEVICE uint64_t set_bits(uint64_t* p, uint64_t v) {
     uint64_t old;
-    asm volatile("atom.relaxed.gpu.or.b64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+    asm volatile("atom.relaxed.gpu.global.or.b64 %0, [%1], %2;" : "=l"(old) : "l"(global(p)), "l"(v) : "memory");
     return old;
 }
 GDA_DEVICE uint64_t exchange_if(uint64_t* p, uint64_t expected, uint64_t v) {
     uint64_t old;
-    asm volatile("atom.relaxed.gpu.cas.b64 %0, [%1], %2, %3;" : "=l"(old) : "l"(p), "l"(expected), "l"(v) : "memory");
+    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : "l"(global(p)), "l"(expected), "l"(v)
+                 : "memory");
     return old;
 }
 GDA_DEVICE void raise(uint64_t* p, uint64_t v) {
-    asm volatile("red.relaxed.gpu.max.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+    asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(global(p)), "l"(v) : "memory");
+}
+GDA_DEVICE uint64_t not_before(uint64_t v) {
+    asm volatile("mov.b64 %0, %0;" : "+l"(v)::"memory");
+    return v;
 }
 GDA_DEVICE uint32_t count_ones(uint32_t v) {
     return v == ~0u ? 32 : static_cast<uint32_t>(__ffs(static_cast<int>(~v)) - 1);
 }
 GDA_DEVICE void raise_release(uint64_t* p, uint64_t v) {
-    asm volatile("red.release.gpu.max.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+    asm volatile("red.release.gpu.global.max.u64 [%0], %1;" ::"l"(global(p)), "l"(v) : "memory");
 }
 
-GDA_DEVICE uint64_t load_owned(const uint64_t* p) { return *p; }
-GDA_DEVICE void store_owned(uint64_t* p, uint64_t v) { *p = v; }
+GDA_DEVICE uint64_t load_owned(const uint64_t* p) {
+    uint64_t v;
+    asm volatile("ld.weak.global.b64 %0, [%1];" : "=l"(v) : "l"(global(p)) : "memory");
+    return v;
+}
+GDA_DEVICE void store_owned(uint64_t* p, uint64_t v) {
+    asm volatile("st.weak.global.b64 [%0], %1;" ::"l"(global(p)), "l"(v) : "memory");
+}
 
 GDA_DEVICE void store_segment(void* p, uint64_t low, uint64_t high) {
-    asm volatile("st.weak.cs.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(low), "l"(high) : "memory");
+    asm volatile("st.weak.global.cs.v2.b64 [%0], {%1, %2};" ::"l"(global(p)), "l"(low), "l"(high) : "memory");
 }
 GDA_DEVICE void store_record(void* p, uint32_t v) {
-    asm volatile("st.relaxed.sys.b32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+    asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(global(p)), "r"(v) : "memory");
 }
 GDA_DEVICE void store_doorbell(void* p, uint64_t v) {
-    uint64_t at = static_cast<uint64_t>(__cvta_generic_to_global(p));  // .mmio wants the global window
-    asm volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
+    asm volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" ::"l"(global(p)), "l"(v) : "memory");
 }
 GDA_DEVICE uint32_t load_completion(const void* p, scope s) {
     uint32_t v;
     if (s == scope_gpu) {
-        asm volatile("ld.acquire.gpu.b32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+        asm volatile("ld.acquire.gpu.global.b32 %0, [%1];" : "=r"(v) : "l"(global(p)) : "memory");
     } else {
-        asm volatile("ld.acquire.sys.b32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+        asm volatile("ld.acquire.sys.global.b32 %0, [%1];" : "=r"(v) : "l"(global(p)) : "memory");
     }
     return v;
 }
@@ -105,10 +130,12 @@ GDA_DEVICE uint64_t load_signal(const uint64_t* p) {
     return v;
 }
 
-// Releases own WQEs and acquires earlier ones at once: `ready` was read before it (ring.h, publish).
+// At gpu scope without the acquiring half, which would only empty this multiprocessor's own cache: what earlier writers
+// released lies in the level-2 cache, where the NIC reads it, and nothing is read from the own one (practice, not PTX's
+// promise; it saves a quarter of a microsecond). System scope keeps the promise.
 GDA_DEVICE void wqe_before_doorbell_record(scope s) {
     if (s == scope_gpu) {
-        asm volatile("fence.acq_rel.gpu;" ::: "memory");
+        asm volatile(GDA_FENCE_RELEASE ".gpu;" ::: "memory");
     } else {
         asm volatile("fence.acq_rel.sys;" ::: "memory");
     }
@@ -129,8 +156,14 @@ GDA_DEVICE void doorbell_record_before_doorbell(scope s) {
         asm volatile(GDA_FENCE_RELEASE ".sys;" ::: "memory");
     }
 }
-GDA_DEVICE void earlier_slots_before_mine(scope s) { wqe_before_doorbell_record(s); }
-GDA_DEVICE void doorbell_before_ready(scope) { asm volatile(GDA_FENCE_RELEASE ".sys;" ::: "memory"); }
+GDA_DEVICE void earlier_slots_before_mine(scope s) {
+    if (s == scope_gpu) {
+        asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    } else {
+        asm volatile("fence.acq_rel.sys;" ::: "memory");
+    }
+}
+GDA_DEVICE void doorbell_before_ready(scope s) { doorbell_record_before_doorbell(s); }
 
 GDA_DEVICE uint32_t lane() {
     uint32_t v;
@@ -146,7 +179,19 @@ GDA_DEVICE group group_of(uint32_t mask) {
     return g;
 }
 GDA_DEVICE group converged_group(const void* key) {
-    return group_of(__match_any_sync(__activemask(), reinterpret_cast<unsigned long long>(key)));
+    group g;
+    g.mask = __activemask();
+    // A lane alone, or all lanes on one queue: the quick ways to see it.
+    if ((g.mask & (g.mask - 1)) == 0) {
+        g.leader = lane();
+        g.rank = 0;
+        g.size = 1;
+        return g;
+    }
+    int same = 0;
+    __match_all_sync(g.mask, reinterpret_cast<unsigned long long>(key), &same);
+    if (!same) g.mask = __match_any_sync(g.mask, reinterpret_cast<unsigned long long>(key));
+    return group_of(g.mask);
 }
 GDA_DEVICE uint32_t thread_of_block() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 GDA_DEVICE group warp() {
@@ -154,10 +199,20 @@ GDA_DEVICE group warp() {
     return group_of(threads - first >= 32 ? ~0u : (1u << (threads - first)) - 1);
 }
 GDA_DEVICE group subset(const group& g, bool mine) { return group_of(__ballot_sync(g.mask, mine)); }
+// With a mask that the compiler knows there is nothing to find out about who is here.
 GDA_DEVICE uint64_t broadcast(const group& g, uint64_t v) {
-    return __shfl_sync(g.mask, static_cast<unsigned long long>(v), static_cast<int>(g.leader));
+    unsigned long long word = v;
+    if (g.size == 1) return v;
+    if (g.size == 32) return __shfl_sync(~0u, word, 0);
+    return __shfl_sync(g.mask, word, static_cast<int>(g.leader));
 }
-GDA_DEVICE void sync(const group& g) { __syncwarp(g.mask); }
+GDA_DEVICE void sync(const group& g) {
+    if (g.size == 32) {
+        __syncwarp();
+    } else if (g.size != 1) {
+        __syncwarp(g.mask);
+    }
+}
 
 GDA_DEVICE bool in_first_warp() { return thread_of_block() < 32; }
 GDA_DEVICE void sync_block() { __syncthreads(); }

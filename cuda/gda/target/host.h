@@ -14,6 +14,7 @@
 #define GDA_MEMBER inline __attribute__((always_inline)) GDA_NO_TURNS
 // Not inlined: a kernel counts the turns of its own loops (runtime.h), not those of the library.
 #define GDA_API static __attribute__((noinline, unused)) GDA_NO_TURNS
+#define GDA_COLD static __attribute__((noinline, unused)) GDA_NO_TURNS
 // Not extern "C": a kernel called wait must not be the C library's.
 #define GDA_LINKABLE(name) static __attribute__((noinline, unused)) GDA_NO_TURNS int name
 #define GDA_KERNEL(name) static __attribute__((unused)) void name
@@ -23,6 +24,7 @@ namespace target {
 
 GDA_DEVICE uint64_t load_shared(const uint64_t* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 GDA_DEVICE uint64_t load_shared_acquire(const uint64_t* p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+GDA_DEVICE uint64_t load_done(const uint64_t* p, scope) { return load_shared_acquire(p); }
 GDA_DEVICE void store_shared(uint64_t* p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 GDA_DEVICE void store_shared_release(uint64_t* p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 GDA_DEVICE bool compare_swap(uint64_t* p, uint64_t expected, uint64_t v) {
@@ -37,6 +39,7 @@ GDA_DEVICE uint64_t exchange_if(uint64_t* p, uint64_t expected, uint64_t v) {
     __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     return expected;
 }
+GDA_DEVICE uint64_t not_before(uint64_t v) { return v; }
 GDA_DEVICE uint32_t count_ones(uint32_t v) { return v == ~0u ? 32 : static_cast<uint32_t>(__builtin_ctz(~v)); }
 GDA_DEVICE void raise(uint64_t* p, uint64_t v) {
     uint64_t old = __atomic_load_n(p, __ATOMIC_ACQUIRE);
@@ -95,8 +98,8 @@ GDA_DEVICE void doorbell_record_before_doorbell(scope) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
 }
-GDA_DEVICE void wqe_before_doorbell(scope s) { doorbell_record_before_doorbell(s); }
 GDA_DEVICE void own_wqe_before_doorbell_record(scope s) { wqe_before_doorbell_record(s); }
+GDA_DEVICE void wqe_before_doorbell(scope s) { doorbell_record_before_doorbell(s); }
 GDA_DEVICE void earlier_slots_before_mine(scope s) { wqe_before_doorbell_record(s); }
 GDA_DEVICE void doorbell_before_ready(scope s) { doorbell_record_before_doorbell(s); }
 

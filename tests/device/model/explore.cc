@@ -116,8 +116,9 @@ struct shared_queue : model::program {
                 gda::queue_view q = gda::view(qp);
                 gda::rdma_request r = {gda::prm::MLX5_OPCODE_RDMA_WRITE, 0, 0x2000, 0x1000, 0x22, 0x11, 8};
                 gda::claim claim = gda::reserve(qp, q, static_cast<uint64_t>(c - '0'));
+                uint64_t seen = gda::park_early(q, claim);
                 for (uint64_t i = 0; i < claim.count; ++i) gda::store_request(q, claim.base + i, r, true);
-                gda::publish_shared(qp, q, claim, false);
+                gda::publish_shared(qp, q, claim, seen, false);
                 ticket = claim.base + claim.count;
             } else {
                 uint32_t flags = c == 'm' ? uint32_t(GDA_MORE) : c == 'u' ? uint32_t(GDA_UNSIGNALED) : 0;

@@ -11,6 +11,7 @@
 #define GDA_DEVICE static inline __attribute__((unused))
 #define GDA_MEMBER inline
 #define GDA_API static inline __attribute__((unused))
+#define GDA_COLD static inline __attribute__((unused))
 #define GDA_KERNEL(name) static __attribute__((unused)) void name
 #define MODEL_SITE const char* function = __builtin_FUNCTION()
 
@@ -23,6 +24,10 @@ GDA_DEVICE uint64_t load_shared(const uint64_t* p) { return here.load(p, false);
 GDA_DEVICE uint64_t load_shared_acquire(const uint64_t* p, MODEL_SITE) {
     if (here.habits[here.find(p)] == model::constant) return here.load(p, false);
     return here.load(p, !here.weakened("load_shared_acquire", function));
+}
+// At system scope, as all is here.
+GDA_DEVICE uint64_t load_done(const uint64_t* p, scope, MODEL_SITE) {
+    return here.load(p, !here.weakened("load_done", function));
 }
 GDA_DEVICE void store_shared(uint64_t* p, uint64_t v) { here.store(p, v, false); }
 GDA_DEVICE void store_shared_release(uint64_t* p, uint64_t v, MODEL_SITE) {
@@ -57,6 +62,7 @@ GDA_DEVICE void raise(uint64_t* p, uint64_t v) { raise_to(p, v, false); }
 GDA_DEVICE void raise_release(uint64_t* p, uint64_t v, MODEL_SITE) {
     raise_to(p, v, !here.weakened("raise_release", function));
 }
+GDA_DEVICE uint64_t not_before(uint64_t v) { return v; }
 GDA_DEVICE uint32_t count_ones(uint32_t v) { return v == ~0u ? 32 : static_cast<uint32_t>(__builtin_ctz(~v)); }
 
 GDA_DEVICE uint64_t load_owned(const uint64_t* p) { return *p; }
@@ -73,15 +79,15 @@ GDA_DEVICE uint32_t load_completion(const void* p, scope, MODEL_SITE) {
 }
 GDA_DEVICE uint64_t load_signal(const uint64_t* p) { return here.load(p, true); }  // of a peer: no program has one
 
+// Own memory before memory: nobody else's is told of.
+GDA_DEVICE void own_wqe_before_doorbell_record(scope, MODEL_SITE) {
+    if (here.weakened("own_wqe_before_doorbell_record", function)) return;
+    here.me().release();
+}
 // Memory before memory, and what was read before both.
 GDA_DEVICE void wqe_before_doorbell_record(scope, MODEL_SITE) {
     if (here.weakened("wqe_before_doorbell_record", function)) return;
     here.me().acquire();
-    here.me().release();
-}
-// Memory before memory.
-GDA_DEVICE void own_wqe_before_doorbell_record(scope, MODEL_SITE) {
-    if (here.weakened("own_wqe_before_doorbell_record", function)) return;
     here.me().release();
 }
 GDA_DEVICE void earlier_slots_before_mine(scope, MODEL_SITE) {
