@@ -26,6 +26,7 @@ enum gda_qp_flags {
 enum gda_post_flags {
     GDA_MORE = 0x1,        // another request follows at once on this queue: it, or a wait, rings for this one
     GDA_UNSIGNALED = 0x2,  // no completion of its own; its ticket is complete when a later request's is
+    GDA_FENCE = 0x4,       // the NIC begins it when all reads and atomics posted before it are over
 };
 
 // What a signal does to the other side's eight bytes.

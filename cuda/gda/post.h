@@ -25,15 +25,24 @@ struct extent {
     static constexpr uint64_t LAST = 0;
 };
 
+// What the control segment says beside what is to be done.
+struct conduct {
+    bool signaled;  // writes a completion
+    bool fenced;    // waits for the reads and atomics before it
+    GDA_MEMBER conduct(bool signal, bool fence = false) : signaled(signal), fenced(fence) {}
+};
+
 // ---- segments, 16 bytes each
 
 // The first segment of every WQE. `segments` counts all of its 16-byte segments, this one too.
 GDA_DEVICE void store_control(const queue_view& q, uint8_t* slot, uint64_t index, uint32_t opcode, uint32_t segments,
-                              bool signaled, uint32_t immediate_be = 0, uint32_t opmod = 0) {
+                              conduct c, uint32_t immediate_be = 0, uint32_t opmod = 0) {
     uint32_t what = GDA_FIELD(wqe_ctrl_seg, wqe_index, static_cast<uint16_t>(index)) |
                     GDA_FIELD(wqe_ctrl_seg, opcode, opcode) | GDA_FIELD(wqe_ctrl_seg, opmod, opmod);
     uint32_t whose = GDA_FIELD(wqe_ctrl_seg, qp_or_sq, q.qpn) | GDA_FIELD(wqe_ctrl_seg, ds, segments);
-    uint32_t how = GDA_FIELD(wqe_ctrl_seg, ce, signaled ? prm::CE_ALWAYS : prm::CE_ON_ERROR);
+    uint32_t fence = c.fenced ? prm::MLX5_FENCE_MODE_SMALL_AND_FENCE : prm::MLX5_FENCE_MODE_NONE;
+    uint32_t how = GDA_FIELD(wqe_ctrl_seg, ce, c.signaled ? prm::CE_ALWAYS : prm::CE_ON_ERROR) |
+                   GDA_FIELD(wqe_ctrl_seg, fm, fence);
     target::store_segment(slot, join(be32(whose), be32(what)), join(immediate_be, be32(how)));
 }
 
@@ -61,11 +70,11 @@ struct rdma_request {
     uint32_t bytes;
 };
 
-GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const rdma_request& r, bool signaled) {
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const rdma_request& r, conduct c) {
     uint8_t* slot = slot_address(q, index);
     store_remote_address(segment_of(slot, 1), r.raddr, r.rkey_be);
     if (r.bytes != 0) store_data(segment_of(slot, 2), r.addr, r.lkey_be, r.bytes);
-    store_control(q, slot, index, r.opcode, r.bytes != 0 ? 3 : 2, signaled, r.immediate_be);
+    store_control(q, slot, index, r.opcode, r.bytes != 0 ? 3 : 2, c, r.immediate_be);
 }
 
 // An RDMA write whose bytes lie in the work request itself: behind the inline segment's dword, in memory order.
@@ -78,7 +87,7 @@ struct inline_write {
     uint32_t words[MOST_INLINE_BYTES / 4];
 };
 
-GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const inline_write& r, bool signaled) {
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const inline_write& r, conduct c) {
     static_assert(2 * prm::WQE_SEGMENT_BYTES + 4 + MOST_INLINE_BYTES == prm::WQE_BASIC_BLOCK_BYTES, "fills the block");
     uint8_t* slot = slot_address(q, index);
     store_remote_address(segment_of(slot, 1), r.raddr, r.rkey_be);
@@ -87,7 +96,7 @@ GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const inline_
     bool two = r.bytes > prm::WQE_SEGMENT_BYTES - 4;
     target::store_segment(segment_of(slot, 2), join(r.words[0], be32(head)), join(r.words[2], r.words[1]));
     if (two) target::store_segment(segment_of(slot, 3), join(r.words[4], r.words[3]), join(r.words[6], r.words[5]));
-    store_control(q, slot, index, prm::MLX5_OPCODE_RDMA_WRITE, two ? 4 : 3, signaled);
+    store_control(q, slot, index, prm::MLX5_OPCODE_RDMA_WRITE, two ? 4 : 3, c);
 }
 
 // Fetch-and-add or compare-and-swap on eight remote bytes; the old value lands in eight local ones.
@@ -101,12 +110,12 @@ struct atomic_request {
     uint64_t compare;   // of compare-and-swap
 };
 
-GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const atomic_request& r, bool signaled) {
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const atomic_request& r, conduct c) {
     uint8_t* slot = slot_address(q, index);
     store_remote_address(segment_of(slot, 1), r.raddr, r.rkey_be);
     target::store_segment(segment_of(slot, 2), be64(r.swap_add), be64(r.compare));
     store_data(segment_of(slot, 3), r.addr, r.lkey_be, sizeof(uint64_t));
-    store_control(q, slot, index, r.opcode, 4, signaled);
+    store_control(q, slot, index, r.opcode, 4, c);
 }
 
 // The same on some bits of four or eight remote bytes: a card's extended atomics. Operands of four bytes stand in the
@@ -126,7 +135,7 @@ GDA_DEVICE uint32_t masked_opmod(uint32_t bytes) {
 }
 GDA_DEVICE uint32_t low_be(uint64_t v) { return be32(static_cast<uint32_t>(v)); }
 
-GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_add_request& r, bool signaled) {
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_add_request& r, conduct c) {
     uint8_t* slot = slot_address(q, index);
     store_remote_address(segment_of(slot, 1), r.raddr, r.rkey_be);
     if (r.bytes == sizeof(uint32_t)) {
@@ -135,7 +144,7 @@ GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_
         target::store_segment(segment_of(slot, 2), be64(r.add), be64(r.boundary));
     }
     store_data(segment_of(slot, 3), r.addr, r.lkey_be, r.bytes);
-    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_FA, 4, signaled, 0, masked_opmod(r.bytes));
+    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_FA, 4, c, 0, masked_opmod(r.bytes));
 }
 
 // Masked compare-and-swap. Of eight bytes it has five segments, so two blocks; of four it fits one.
@@ -157,24 +166,22 @@ struct extent<masked_swap_request<uint64_t>> {
     static constexpr uint64_t LAST = 0;
 };
 
-GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_swap_request<uint32_t>& r,
-                              bool signaled) {
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_swap_request<uint32_t>& r, conduct c) {
     uint8_t* slot = slot_address(q, index);
     store_remote_address(segment_of(slot, 1), r.raddr, r.rkey_be);
     target::store_segment(segment_of(slot, 2), join(be32(r.compare), be32(r.swap)),
                           join(be32(r.compare_mask), be32(r.swap_mask)));
     store_data(segment_of(slot, 3), r.addr, r.lkey_be, sizeof(uint32_t));
-    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_CS, 4, signaled, 0, masked_opmod(sizeof(uint32_t)));
+    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_CS, 4, c, 0, masked_opmod(sizeof(uint32_t)));
 }
 
-GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_swap_request<uint64_t>& r,
-                              bool signaled) {
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_swap_request<uint64_t>& r, conduct c) {
     uint8_t* slot = slot_address(q, index);
     store_remote_address(segment_of(slot, 1), r.raddr, r.rkey_be);
     target::store_segment(segment_of(slot, 2), be64(r.swap), be64(r.compare));
     target::store_segment(segment_of(slot, 3), be64(r.swap_mask), be64(r.compare_mask));
     store_data(slot_address(q, index + 1), r.addr, r.lkey_be, sizeof(uint64_t));  // perhaps the ring's first block
-    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_CS, 5, signaled, 0, masked_opmod(sizeof(uint64_t)));
+    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_CS, 5, c, 0, masked_opmod(sizeof(uint64_t)));
 }
 
 // Two requests as one submission, the second behind the first; only the second completes.
@@ -191,10 +198,10 @@ struct extent<pair_request<First, Second>> {
 };
 
 template <class First, class Second>
-GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const pair_request<First, Second>& r,
-                              bool signaled) {
-    store_request(q, index, r.first, false);
-    store_request(q, index + extent<First>::BLOCKS, r.second, signaled);
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const pair_request<First, Second>& r, conduct c) {
+    store_request(q, index, r.first, conduct(false, c.fenced));
+    store_request(q, index + extent<First>::BLOCKS, r.second,
+                  c.signaled);  // in order behind the first, so behind its fence
 }
 
 // Send, with or without immediate: the other side's next posted receive says where the bytes go.
@@ -206,17 +213,17 @@ struct send_request {
     uint32_t bytes;
 };
 
-GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const send_request& r, bool signaled) {
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const send_request& r, conduct c) {
     uint8_t* slot = slot_address(q, index);
     if (r.bytes != 0) store_data(segment_of(slot, 1), r.addr, r.lkey_be, r.bytes);
-    store_control(q, slot, index, r.opcode, r.bytes != 0 ? 2 : 1, signaled, r.immediate_be);
+    store_control(q, slot, index, r.opcode, r.bytes != 0 ? 2 : 1, c, r.immediate_be);
 }
 
 // Nothing but a completion.
 struct nop_request {};
 
-GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const nop_request&, bool signaled) {
-    store_control(q, slot_address(q, index), index, prm::MLX5_OPCODE_NOP, 1, signaled);
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const nop_request&, conduct c) {
+    store_control(q, slot_address(q, index), index, prm::MLX5_OPCODE_NOP, 1, c);
 }
 
 }  // namespace gda

@@ -50,13 +50,13 @@ GDA_DEVICE rdma_request piece_of(const transfer_plan& p, uint32_t opcode, uint64
 // Posts all messages of a transfer but the last, and answers that one's offset. `*refused` becomes why not.
 template <class Poster>
 GDA_DEVICE uint64_t post_first_pieces(Poster& p, const transfer_plan& t, uint32_t opcode, uint64_t bytes,
-                                      gda_status* refused) {
+                                      uint32_t flags, gda_status* refused) {
     uint64_t round = 0;
     for (;;) {
         uint64_t at = round + p.share() * t.most;
         bool mine = *refused == 0 && p.share() < p.shares() && at < bytes && bytes - at > t.most;
         if (!p.any(mine)) break;
-        gda_ticket ticket = p.submit_each(piece_of(t, opcode, at, t.most), manner_of(0, false), mine);
+        gda_ticket ticket = p.submit_each(piece_of(t, opcode, at, t.most), manner_of(flags, false), mine);
         if (*refused == 0 && gda_failed(ticket)) *refused = ticket & ~GDA_TICKET_FAILED;
         round += p.shares() * t.most;
     }
@@ -72,7 +72,7 @@ GDA_DEVICE gda_ticket transfer(Poster& p, uint32_t opcode, uint32_t last_opcode,
     gda_status refused = 0;
     if (!within(remote, remote_offset, bytes) || !within(local, local_offset, bytes)) refused = out_of_bounds(p.q);
     transfer_plan t = plan_of(p.q, remote, remote_offset, local, local_offset);
-    uint64_t last = post_first_pieces(p, t, opcode, bytes, &refused);
+    uint64_t last = post_first_pieces(p, t, opcode, bytes, flags, &refused);
     rdma_request r = piece_of(t, last_opcode, last, bytes - last);
     r.immediate_be = be32(immediate);
     return p.submit(r, manner_of(flags, true), refused);
@@ -156,7 +156,8 @@ GDA_API gda_ticket gda_put_imm(gda_qp* qp, gda_mr dst, uint64_t dst_offset, gda_
 }
 
 // Reads `bytes` bytes from the other side's src + src_offset to dst + dst_offset here; they are there when the ticket
-// is complete. Requests posted later do not wait for it: wait before sending on what it fetches.
+// is complete. Requests posted later do not wait for it: wait before sending on what it fetches, or post with
+// GDA_FENCE.
 GDA_API gda_ticket gda_get(gda_qp* qp, gda_mr dst, uint64_t dst_offset, gda_mr src, uint64_t src_offset, uint64_t bytes,
                            uint32_t flags = 0) {
     gda::by_thread p(qp);

@@ -30,10 +30,11 @@ GDA_DEVICE bool is_signaled(const queue_view& q, uint64_t index, uint32_t blocks
 struct manner {
     bool signaled;  // its completion is wanted
     bool more;      // another request follows at once: the doorbell may be left to it
+    bool fenced;    // it waits for the reads and atomics before it
 };
 
 GDA_DEVICE manner manner_of(uint32_t flags, bool last) {
-    manner m = {last && (flags & GDA_UNSIGNALED) == 0, !last || (flags & GDA_MORE) != 0};
+    manner m = {last && (flags & GDA_UNSIGNALED) == 0, !last || (flags & GDA_MORE) != 0, (flags & GDA_FENCE) != 0};
     return m;
 }
 
@@ -41,7 +42,7 @@ GDA_DEVICE manner manner_of(uint32_t flags, bool last) {
 // what is complete by the last WQE's other blocks, until a later request completes.
 template <class Request>
 GDA_DEVICE gda_ticket store_at(const queue_view& q, uint64_t index, const Request& request, manner m) {
-    store_request(q, index, request, is_signaled(q, index, extent<Request>::BLOCKS, m.signaled));
+    store_request(q, index, request, conduct(is_signaled(q, index, extent<Request>::BLOCKS, m.signaled), m.fenced));
     return index + extent<Request>::LAST + 1;
 }
 

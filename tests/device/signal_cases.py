@@ -45,6 +45,16 @@ GDA_KERNEL(rounds)(gda_qp* qp, gda_qp* back, gda_mr src, gda_mr dst, gda_mr sign
         gda_report(status, s);
     }
 }
+// Fetches and sends on without a wait between them.
+GDA_KERNEL(fetch_and_forward)(gda_qp* qp, gda_mr from, gda_mr own, gda_mr to, gda_mr old, uint64_t bytes,
+                              gda_status* status) {
+    uint64_t at = ME * bytes;
+    gda_get(qp, own, at, from, at, bytes);
+    gda_put(qp, to, at, own, at, bytes, GDA_FENCE);
+    gda_fetch_add(qp, old, 16 * ME, from, ME * bytes, 1);
+    gda_ticket t = gda_put_signal(qp, to, at, old, 16 * ME, 8, old, 16 * ME + 8, 5, GDA_SIGNAL_SET, GDA_FENCE);
+    gda_report(status, gda_wait(qp, t, LIMIT));
+}
 GDA_KERNEL(masked_counts)(gda_qp* qp, gda_mr word, gda_mr old, uint32_t rounds, gda_status* status) {
     for (uint32_t i = 0; i < rounds; ++i) {  // two numbers of 32 bits: the lower one overflows into nothing
         gda_ticket t = gda_masked_fetch_add<uint64_t>(qp, old, ME * 8, word, 0, 0x100000001, 0x80000000);
@@ -132,6 +142,18 @@ def test_data_is_there_when_its_signal_is(allocate: Allocate, nic: gda.Nic, sign
     signals.rounds[2, 32](a, b, src, dst, signal, 6, bytes, wrong)
     assert numbers(wrong, 32).tolist() == [0] * 32
     assert numbers(signal, 2).tolist() == [32 * 6, 6]
+
+
+def test_a_fenced_request_sends_what_was_fetched_before_it(
+    allocate: Allocate, signals: gda.Kernel, queue: gda.QueuePair
+) -> None:
+    source, own, target_memory = (allocate(8 * 20_000) for _ in range(3))
+    old = allocate(8 * 16)
+    source.write(0, np.random.default_rng(1).bytes(8 * 20_000))
+    before = source.read(0, 8 * 20_000)
+    signals.fetch_and_forward[1, 8](queue, source, own, target_memory, old, 20_000)
+    assert target_memory.read(0, 8 * 20_000) == before, "the bytes of the get, and the old values"
+    assert numbers(old, 16)[1::2].tolist() == [5] * 8
 
 
 def test_masked_add_has_no_carry_between_numbers(

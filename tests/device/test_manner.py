@@ -65,6 +65,18 @@ def test_a_doorbell_is_left_to_the_next_request(manner: Kernel, owned: bool) -> 
     assert (queue.send_counter, queue.state["rung"]) == (4, 4)
 
 
+FENCE = int(formats.GDA_FENCE)
+
+
+def test_a_fence_stands_in_the_control_segment(manner: Kernel, owned: bool) -> None:
+    queue = ToyQueue(16, owned=owned, max_message_bytes=5)
+    puts(manner, queue, FENCE)
+    puts(manner, queue)
+    control = [formats.wqe_ctrl_seg.unpack(queue.wqe(i)[:16]) for i in range(4)]
+    wanted = int(formats.MLX5_FENCE_MODE_SMALL_AND_FENCE)
+    assert [(c["fm"], c["ce"]) for c in control] == [(wanted, 0), (wanted, ALWAYS), (0, 0), (0, ALWAYS)]
+
+
 def test_at_most_a_quarter_of_the_ring_is_left(manner: Kernel, owned: bool) -> None:
     queue = ToyQueue(64, owned=owned)
     puts(manner, queue, MORE, 15)
