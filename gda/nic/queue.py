@@ -55,11 +55,12 @@ _BLOCK = int(formats.WQE_BASIC_BLOCK_BYTES)
 _CQE = int(formats.CQE_BYTES)
 _RECEIVE = int(formats.WQE_SEGMENT_BYTES)  # one data segment each
 _SCRATCH_BYTES = 8
+_SERVICES = {"RC": int(formats.MLX5_QPC_ST_RC), "UC": int(formats.MLX5_QPC_ST_UC)}
 _MIN_RECEIVES = _BLOCK // _RECEIVE  # the send queue behind them starts on a basic block
 
 
 class QueuePair(Visible):
-    """A reliable connection whose send queue, completion queue, records and handle lie where `placement` says.
+    """A connection whose send queue, completion queue, records and handle lie where `placement` says.
 
     Options: `depth` basic blocks of 64 bytes (a power of two); `placement` "host", "gpu" or a dict by part ("sq",
     "cq", "records", "handle"); `completion` "collapsed" (one entry, overwritten) or "ring"; `record=False` for a queue
@@ -67,6 +68,8 @@ class QueuePair(Visible):
     `deadline_ms` bounds a put's wait for a free slot; `ignore_overrun=False` makes the NIC check the consumer index;
     `receive_depth` receives can be posted (a power of two from 4; 0: none), completed in a ring of as many entries
     (placement "receive_cq", by default where "cq" is; the receive queue lies before the send queue, in its memory);
+    `transport` "RC" is reliable and has all operations; "UC" has puts, sends and signals that set, and what is lost
+    stays lost, without an error: both sides must be of one kind;
     `gid_index`, `psn`, `user_index` fix what is otherwise chosen; `allow_unconnected` lets kernels take it before it
     is connected. Fits as a kernel argument `gda_qp*`.
     """
@@ -87,12 +90,16 @@ class QueuePair(Visible):
         psn: int | None = None,
         user_index: int | None = None,
         allow_unconnected: bool = False,
+        transport: str = "RC",
     ) -> None:
         nic._resources.check()
         self.depth = _checked_depth("depth", depth, 1, nic)
         self.receive_depth = _checked_depth("receive_depth", receive_depth, _MIN_RECEIVES, nic) if receive_depth else 0
         if completion not in ("collapsed", "ring"):
             raise ArgumentError(f"completion={completion!r} is not one of collapsed, ring")
+        if transport not in _SERVICES:
+            raise ArgumentError(f"transport={transport!r} is not one of {', '.join(_SERVICES)}")
+        self.transport = transport
         if not isinstance(deadline_ms, int) or deadline_ms <= 0:
             raise ArgumentError(f"deadline_ms={deadline_ms!r} is not a positive whole number", "for example 1000")
         for name, value in (("psn", psn), ("user_index", user_index)):
@@ -198,7 +205,7 @@ class QueuePair(Visible):
         before = self.nic.counters()
         log_atomics = min(4, self.nic.capabilities.log_max_ra_req_qp), min(4, self.nic.capabilities.log_max_ra_res_qp)
         try:
-            command.rst2init_qp(self._qp, qpn=self.qpn, qpc=init_fields(path, bool(self.nic.capabilities.atomic)))
+            command.rst2init_qp(self._qp, qpn=self.qpn, qpc=init_fields(path, self._serves_atomics))
             command.init2rtr_qp(self._qp, qpn=self.qpn, qpc=rtr_fields(path, remote, self.qpn, log_atomics[1]))
             command.rtr2rts_qp(
                 self._qp, qpn=self.qpn, qpc=rts_fields(path, self.psn, log_atomics[0], ack_timeout, retry_count)
@@ -300,7 +307,7 @@ class QueuePair(Visible):
         self._qp, self.qpn = command.create_qp(
             nic.context,
             qpc={
-                "st": formats.MLX5_QPC_ST_RC,
+                "st": _SERVICES[self.transport],
                 "pm_state": formats.MLX5_QPC_PM_STATE_MIGRATED,
                 "pd": nic.pdn,
                 "rq_type": formats.RQ_TYPE_REGULAR if self.receive_depth else formats.RQ_TYPE_ZERO_SIZE,
@@ -364,6 +371,10 @@ class QueuePair(Visible):
                 self.gid.index, others, "leave gid_index out on both sides, and exchange the information anew",
             ) from error  # fmt: skip
         return Path(port.number, self.gid.index, self.gid.type == "RoCE v2", rmac, mtu)
+
+    @property
+    def _serves_atomics(self) -> bool:
+        return self.transport == "RC" and bool(self.nic.capabilities.atomic)
 
     def _flags(self) -> int:
         flags = 0
@@ -443,6 +454,9 @@ def connect(first: QueuePair | HostQueuePair, second: QueuePair | HostQueuePair,
 
     The path MTU is the smaller of both ports'. When one side refuses, the other is in reset, too.
     """
+    kinds = [getattr(queue, "transport", "RC") for queue in (first, second)]
+    if kinds[0] != kinds[1]:
+        raise ArgumentError(f"one queue pair is {kinds[0]}, the other {kinds[1]}", "make both with one transport")
     infos = first.info, second.info
     first.connect(infos[1], **options)
     try:

@@ -13,7 +13,16 @@ import pytest
 from gda.errors import CompileError, UnavailableError
 from gda.run.compile import compile_for_gpu, include_directory, nvrtc_version
 
-from . import message_cases, operation_cases, scope_cases, signal_cases, test_message, test_operations, test_scopes
+from . import (
+    message_cases,
+    operation_cases,
+    scope_cases,
+    signal_cases,
+    test_message,
+    test_operations,
+    test_scopes,
+    unreliable_cases,
+)
 
 KERNELS = sorted(path.name for path in (include_directory() / "gda" / "kernels").glob("*.h"))
 ALL = "".join(f"#include <gda/kernels/{name}>\n" for name in KERNELS)
@@ -46,6 +55,7 @@ LAUNCHED = {
     "operation_cases": operation_cases.KERNELS.replace("LIMIT", "GDA_S(1)"),
     "scope_cases": scope_cases.SCOPE_KERNELS.replace("LIMIT", "GDA_S(1)"),
     "scopes": test_scopes.SCOPES,
+    "unreliable_cases": unreliable_cases.UNRELIABLE_KERNELS.replace("LIMIT", "GDA_S(1)"),
     "signal_cases": signal_cases.SIGNAL_KERNELS.replace("LIMIT", "GDA_S(1)"),
     "message_cases": message_cases.KERNELS.replace("LIMIT", "GDA_S(1)"),
 }

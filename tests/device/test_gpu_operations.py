@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""operation_cases.py, signal_cases.py, scope_cases.py and message_cases.py on a GPU, bytes in host and GPU memory.
+"""The cases of test_nic_operations.py and test_nic_messages.py on a GPU, bytes in host and in GPU memory.
 
 The tier `gpu`.
 """
@@ -15,6 +15,7 @@ from .message_cases import *  # noqa: F403
 from .operation_cases import *  # noqa: F403
 from .scope_cases import *  # noqa: F403
 from .signal_cases import *  # noqa: F403
+from .unreliable_cases import *  # noqa: F403
 
 pytestmark = pytest.mark.gpu
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""operation_cases.py, signal_cases.py and scope_cases.py with kernels on the CPU."""
+"""operation_cases.py, signal_cases.py, scope_cases.py and unreliable_cases.py with kernels on the CPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from .operation_cases import *  # noqa: F403
 from .scope_cases import *  # noqa: F403
 from .signal_cases import *  # noqa: F403
+from .unreliable_cases import *  # noqa: F403
 
 
 @pytest.fixture(scope="module")
