@@ -120,7 +120,7 @@ class PlainQueue(Owner):
             cqe = formats.cqe64.pack(**last)
         self._rest.write(_CQ, cqe)
         self._handle.update(
-            reserved=index, ready=index, done=index - unread, error=0, cq_consumed=0, rung=index, deferred=0
+            reserved=index, ready=index, done=index - unread, error=0, cq_consumed=0, rung=index, deferred=0, silent=0
         )
 
     def read_handle(self) -> dict[str, Any]:

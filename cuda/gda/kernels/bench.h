@@ -48,19 +48,59 @@ GDA_KERNEL(gda_kernel_put_rate)(gda_qp* qp, gda_mr dst, gda_mr src, uint64_t byt
     gda_report(status, result);
 }
 
-// Posting alone: every thread of the grid posts `iterations` puts, thread scope, to the queue of its block (own) or all
-// of them to the first. Nothing completes: a ring must have room for all. `queues` are addresses of gda_qp; begins[i]
-// and ends[i] of thread i are times before its first and after its last put.
+// Posting alone: every thread of the grid posts `iterations` puts, to the queue of its block (own) or all of them to
+// the first. Nothing completes: a ring must have room for all. `queues` are addresses of gda_qp; begins[i] and ends[i]
+// of thread i are times before its first and after its last put.
+namespace gda {
+
+GDA_DEVICE uint64_t posting_thread() { return static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x; }
+
+GDA_DEVICE gda_qp* queue_of_block(const uint64_t* queues, uint32_t own) {
+    return reinterpret_cast<gda_qp*>(static_cast<uintptr_t>(queues[own != 0 ? blockIdx.x : 0]));
+}
+
+// By the owner of a queue, opened and closed again within the time.
+template <class Owner>
+GDA_DEVICE void post_by_owner(const uint64_t* queues, uint32_t own, const gda_mr& dst, const gda_mr& src,
+                              uint64_t bytes, uint32_t iterations, uint64_t* begins, uint64_t* ends,
+                              gda_status* status) {
+    begins[posting_thread()] = target::clock_ns();
+    Owner queue(queue_of_block(queues, own));
+    gda_ticket failed = 0;
+    for (uint32_t i = 0; i < iterations; ++i) {
+        gda_ticket ticket = queue.put(dst, i * bytes, src, i * bytes, bytes);
+        failed = gda_failed(ticket) ? ticket : failed;
+    }
+    queue.close();
+    ends[posting_thread()] = target::clock_ns();
+    gda_report(status, queue.test(failed));
+}
+
+}  // namespace gda
+
+// Thread scope.
 GDA_KERNEL(gda_kernel_post_alone)(const uint64_t* queues, uint32_t own, gda_mr dst, gda_mr src, uint64_t bytes,
                                   uint32_t iterations, uint64_t* begins, uint64_t* ends, gda_status* status) {
-    gda_qp* qp = reinterpret_cast<gda_qp*>(static_cast<uintptr_t>(queues[own != 0 ? blockIdx.x : 0]));
+    gda_qp* qp = gda::queue_of_block(queues, own);
     // Nothing but what a put needs lives across the loop: a block of 1,024 threads has 64 registers for each.
-    begins[static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x] = gda::target::clock_ns();
+    begins[gda::posting_thread()] = gda::target::clock_ns();
     gda_ticket failed = 0;  // chosen, not branched upon: nobody else in the comparison looks at each ticket
     for (uint32_t i = 0; i < iterations; ++i) {
         gda_ticket ticket = gda_put(qp, dst, i * bytes, src, i * bytes, bytes);
         failed = gda_failed(ticket) ? ticket : failed;
     }
-    ends[static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x] = gda::target::clock_ns();
+    ends[gda::posting_thread()] = gda::target::clock_ns();
     if (failed != 0) gda_report(status, gda_test(qp, failed));
+}
+
+// One thread a block, the owner of its queue.
+GDA_KERNEL(gda_kernel_post_owner)(const uint64_t* queues, uint32_t own, gda_mr dst, gda_mr src, uint64_t bytes,
+                                  uint32_t iterations, uint64_t* begins, uint64_t* ends, gda_status* status) {
+    gda::post_by_owner<gda_owner>(queues, own, dst, src, bytes, iterations, begins, ends, status);
+}
+
+// One warp a block, the owner of its queue: each lane its own requests.
+GDA_KERNEL(gda_kernel_post_warp_owner)(const uint64_t* queues, uint32_t own, gda_mr dst, gda_mr src, uint64_t bytes,
+                                       uint32_t iterations, uint64_t* begins, uint64_t* ends, gda_status* status) {
+    gda::post_by_owner<gda_warp_owner>(queues, own, dst, src, bytes, iterations, begins, ends, status);
 }

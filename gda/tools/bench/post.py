@@ -34,14 +34,14 @@ _SOURCE, _TARGET = 0x0000AABBCCDD0000, 0x1122334455660000  # nobody goes there
 
 @dataclass(frozen=True)
 class Shape:
-    """Who posts. `own`: a queue for each block, else one for all; `owned`: the queue is promised to one thread."""
+    """Who posts. `own`: a queue for each block, else one for all; `owner`: one "thread" or "warp" owns it."""
 
     row: str
     who: str
     blocks: int
     threads: int
     own: bool = False
-    owned: bool = False
+    owner: str = ""
     alone: bool = False  # one after the other: its figure is a time, not a rate
 
 
@@ -68,13 +68,14 @@ class PostCost:
 def shapes(blocks: int, threads: int) -> list[Shape]:
     """The twelve rows: `blocks` blocks (a GPU's multiprocessors) and blocks of `threads` threads where a row is large.
 
-    There is one scope: lanes that post together find each other, so "warp scope" is a whole warp that posts at once,
-    and those rows differ from those above them only for libraries that know two.
+    Lanes that post a request each and together find each other: so a warp that shares a queue is the same in the rows
+    of threads and in those of warps, which differ for libraries that have two functions for it. A queue of one's own is
+    posted to by `gda_owner` and `gda_warp_owner`, but for the last row, where 1,024 threads share it.
     """
     warp = min(32, threads)
     return [
-        Shape("thread_owned", "1 thread, own queue", 1, 1, True, True, True),
-        Shape("blocks_owned", f"{blocks} blocks x 1 thread, own queues", blocks, 1, True, True),
+        Shape("thread_owned", "1 thread, own queue", 1, 1, True, "thread", alone=True),
+        Shape("blocks_owned", f"{blocks} blocks x 1 thread, own queues", blocks, 1, True, "thread"),
         Shape("thread_shared", "1 thread, queue that all may share", 1, 1, alone=True),
         Shape("warp_thread_scope", "1 warp, each lane posts, one queue", 1, warp),
         Shape("warp_warp_scope", "1 warp, warp scope, one queue", 1, warp),
@@ -83,7 +84,7 @@ def shapes(blocks: int, threads: int) -> list[Shape]:
         Shape("blocks_threads", f"{blocks} blocks x {warp} threads, one queue", blocks, warp),
         Shape("warps_shared", f"{blocks} warps, warp scope, one queue", blocks, warp),
         Shape("blocks_shared", f"{blocks} blocks x 1 thread, one queue", blocks, 1),
-        Shape("warps_own", f"{blocks} warps, own queues, warp scope", blocks, warp, True),
+        Shape("warps_own", f"{blocks} warps, own queues, warp scope", blocks, warp, True, "warp"),
         Shape("blocks_own_threads", f"{blocks} x {threads:,} threads, own queues", blocks, threads, True),
     ]
 
@@ -150,8 +151,8 @@ def measure_post(
     costs = []
     for checked in checks:
         kernel = Kernel(KERNELS, target="host" if gpu is None else "gpu", options=() if checked else (UNCHECKED,))
-        for owned in sorted({shape.owned for shape in wanted}):
-            these = [shape for shape in wanted if shape.owned == owned]
+        for owned in sorted({shape.owner != "" for shape in wanted}):
+            these = [shape for shape in wanted if (shape.owner != "") == owned]
             count = max(shape.blocks if shape.own else 1 for shape in these)
             for with_record in records:
                 with _queues(gpu, count, owned, with_record) as queues:
@@ -171,11 +172,13 @@ def _measure(
     threads = shape.blocks * shape.threads
     iterations = DEPTH * len(used) // threads
     region = PlainMemory(_TARGET, DEPTH * BYTES), PlainMemory(_SOURCE, DEPTH * BYTES)
+    post = {"": kernel.gda_kernel_post_alone, "thread": kernel.gda_kernel_post_owner}
+    function = (post | {"warp": kernel.gda_kernel_post_warp_owner})[shape.owner]
     times = []
     for number in range(launches + 1):
         for queue in used:
             queue.reset(lap * DEPTH, unread=lap * DEPTH)
-        kernel.gda_kernel_post_alone[shape.blocks, shape.threads](
+        function[shape.blocks, shape.threads](
             arrays.addresses, int(shape.own), *region, BYTES, iterations, arrays.begins, arrays.ends
         )
         if number:
