@@ -76,21 +76,33 @@ GDA_DEVICE void post_by_owner(const uint64_t* queues, uint32_t own, const gda_mr
     gda_report(status, queue.test(failed));
 }
 
-}  // namespace gda
-
 // Thread scope.
-GDA_KERNEL(gda_kernel_post_alone)(const uint64_t* queues, uint32_t own, gda_mr dst, gda_mr src, uint64_t bytes,
-                                  uint32_t iterations, uint64_t* begins, uint64_t* ends, gda_status* status) {
-    gda_qp* qp = gda::queue_of_block(queues, own);
-    // Nothing but what a put needs lives across the loop: a block of 1,024 threads has 64 registers for each.
-    begins[gda::posting_thread()] = gda::target::clock_ns();
+GDA_DEVICE void post_by_threads(const uint64_t* queues, uint32_t own, const gda_mr& dst, const gda_mr& src,
+                                uint64_t bytes, uint32_t iterations, uint64_t* begins, uint64_t* ends,
+                                gda_status* status) {
+    gda_qp* qp = queue_of_block(queues, own);
+    begins[posting_thread()] = target::clock_ns();
     gda_ticket failed = 0;  // chosen, not branched upon: nobody else in the comparison looks at each ticket
     for (uint32_t i = 0; i < iterations; ++i) {
         gda_ticket ticket = gda_put(qp, dst, i * bytes, src, i * bytes, bytes);
         failed = gda_failed(ticket) ? ticket : failed;
     }
-    ends[gda::posting_thread()] = gda::target::clock_ns();
+    ends[posting_thread()] = target::clock_ns();
     if (failed != 0) gda_report(status, gda_test(qp, failed));
+}
+
+}  // namespace gda
+
+GDA_KERNEL(gda_kernel_post_alone)(const uint64_t* queues, uint32_t own, gda_mr dst, gda_mr src, uint64_t bytes,
+                                  uint32_t iterations, uint64_t* begins, uint64_t* ends, gda_status* status) {
+    gda::post_by_threads(queues, own, dst, src, bytes, iterations, begins, ends, status);
+}
+
+// The same in blocks of at most 128 threads, which may have as many registers as they need.
+extern "C" __global__ void __launch_bounds__(128)
+    gda_kernel_post_small(const uint64_t* queues, uint32_t own, gda_mr dst, gda_mr src, uint64_t bytes,
+                          uint32_t iterations, uint64_t* begins, uint64_t* ends, gda_status* status) {
+    gda::post_by_threads(queues, own, dst, src, bytes, iterations, begins, ends, status);
 }
 
 // One thread a block, the owner of its queue.
@@ -100,7 +112,8 @@ GDA_KERNEL(gda_kernel_post_owner)(const uint64_t* queues, uint32_t own, gda_mr d
 }
 
 // One warp a block, the owner of its queue: each lane its own requests.
-GDA_KERNEL(gda_kernel_post_warp_owner)(const uint64_t* queues, uint32_t own, gda_mr dst, gda_mr src, uint64_t bytes,
-                                       uint32_t iterations, uint64_t* begins, uint64_t* ends, gda_status* status) {
+extern "C" __global__ void __launch_bounds__(32)
+    gda_kernel_post_warp_owner(const uint64_t* queues, uint32_t own, gda_mr dst, gda_mr src, uint64_t bytes,
+                               uint32_t iterations, uint64_t* begins, uint64_t* ends, gda_status* status) {
     gda::post_by_owner<gda_warp_owner>(queues, own, dst, src, bytes, iterations, begins, ends, status);
 }

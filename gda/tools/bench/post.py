@@ -29,6 +29,7 @@ BYTES = 64  # of each put
 DEPTH = 32768  # blocks of a ring, the most a queue can have
 KERNELS = "#include <gda/kernels/bench.h>\n"
 UNCHECKED = "-DGDA_UNCHECKED"
+_SMALL_BLOCK = 128  # threads: kernels/bench.h has a kernel for these that is not short of registers
 _SOURCE, _TARGET = 0x0000AABBCCDD0000, 0x1122334455660000  # nobody goes there
 
 
@@ -172,7 +173,11 @@ def _measure(
     threads = shape.blocks * shape.threads
     iterations = DEPTH * len(used) // threads
     region = PlainMemory(_TARGET, DEPTH * BYTES), PlainMemory(_SOURCE, DEPTH * BYTES)
-    post = {"": kernel.gda_kernel_post_alone, "thread": kernel.gda_kernel_post_owner}
+    small = shape.threads <= _SMALL_BLOCK
+    post = {
+        "": kernel.gda_kernel_post_small if small else kernel.gda_kernel_post_alone,
+        "thread": kernel.gda_kernel_post_owner,
+    }
     function = (post | {"warp": kernel.gda_kernel_post_warp_owner})[shape.owner]
     times = []
     for number in range(launches + 1):
