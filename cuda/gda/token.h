@@ -126,16 +126,18 @@ GDA_COLD bool await_window(gda_qp* qp, claim c) {
 
 // Until the token has come to `slot`, where it is parked: the one before tells the NIC of its own slots. False: it is
 // gone, and the queue has failed.
-GDA_DEVICE bool await_token(gda_qp* qp, const queue_view& q, uint64_t slot) {
+GDA_COLD bool token_is_lost(gda_qp* qp, uint64_t slot, uint64_t* fail_at) {
+    if (*fail_at == 0) *fail_at = moment_after(OTHERS_LIMIT_NS);
+    if (target::clock_ns() < *fail_at) return false;
+    queue_view q = view(qp);
+    latch(qp, q, make_status(prm::GDA_TIMEOUT, q.qpn, slot));
+    return true;
+}
+GDA_DEVICE bool await_token(gda_qp* qp, uint64_t slot) {
     uint64_t fail_at = 0;
-    while (target::load_shared(&qp->ready) != slot) {
+    for (uint32_t turns = 1; target::load_shared(&qp->ready) != slot; ++turns) {
         target::idle();
-        if (fail_at == 0) {
-            fail_at = moment_after(OTHERS_LIMIT_NS);
-        } else if (target::clock_ns() >= fail_at) {
-            latch(qp, q, make_status(prm::GDA_TIMEOUT, q.qpn, slot));
-            return false;
-        }
+        if (turns % 64 == 0 && token_is_lost(qp, slot, &fail_at)) return false;
     }
     return true;
 }
@@ -182,7 +184,7 @@ GDA_DEVICE void publish_shared(gda_qp* qp, const queue_view& q, const claim& c, 
         uint64_t at;
         target::wqe_before_doorbell_record(q.scope);  // here before the note
         if (end > c.ready + WINDOW_SLOTS && !await_window(qp, c)) return;
-        if (!leave_written(q, c, &at, &t) || !await_token(qp, q, at)) return;
+        if (!leave_written(q, c, &at, &t) || !await_token(qp, at)) return;
         clear_words(q.window, at, end);
         end = ring_for_others(qp, t, at);
     }
