@@ -171,6 +171,7 @@ GDA_DEVICE progress poll_ring(gda_qp* qp, const queue_view& q) {
 
 // Takes in what the NIC has completed, and answers it: `end` is at least what others have found. Never waits.
 GDA_DEVICE progress poll(gda_qp* qp, const queue_view& q) {
+    target::meter(GDA_METER_POLLS);
     return (q.cq_flags & GDA_CQ_COLLAPSED) != 0 ? poll_collapsed(qp, q) : poll_ring(qp, q);
 }
 

@@ -37,6 +37,7 @@ struct conduct {
 // The first segment of every WQE. `segments` counts all of its 16-byte segments, this one too.
 GDA_DEVICE void store_control(const queue_view& q, uint8_t* slot, uint64_t index, uint32_t opcode, uint32_t segments,
                               conduct c, uint32_t immediate_be = 0, uint32_t opmod = 0) {
+    target::meter(GDA_METER_REQUESTS);
     uint32_t what = GDA_FIELD(wqe_ctrl_seg, wqe_index, static_cast<uint16_t>(index)) |
                     GDA_FIELD(wqe_ctrl_seg, opcode, opcode) | GDA_FIELD(wqe_ctrl_seg, opmod, opmod);
     uint32_t whose = GDA_FIELD(wqe_ctrl_seg, qp_or_sq, q.qpn) | GDA_FIELD(wqe_ctrl_seg, ds, segments);
@@ -51,6 +52,7 @@ GDA_DEVICE void store_remote_address(uint8_t* segment, uint64_t raddr, uint32_t 
 }
 
 GDA_DEVICE void store_data(uint8_t* segment, uint64_t addr, uint32_t lkey_be, uint32_t bytes) {
+    target::meter(GDA_METER_PAYLOAD_BYTES, bytes);
     target::store_segment(segment, join(lkey_be, be32(GDA_FIELD(wqe_data_seg, byte_count, bytes))), be64(addr));
 }
 
@@ -94,6 +96,7 @@ GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const inline_
     uint32_t head = GDA_FIELD(wqe_inline_seg, is_inline, 1u) |
                     GDA_FIELD(wqe_inline_seg, byte_count, static_cast<uint32_t>(r.bytes));
     bool two = r.bytes > prm::WQE_SEGMENT_BYTES - 4;
+    target::meter(GDA_METER_PAYLOAD_BYTES, r.bytes);
     target::store_segment(segment_of(slot, 2), join(r.words[0], be32(head)), join(r.words[2], r.words[1]));
     if (two) target::store_segment(segment_of(slot, 3), join(r.words[4], r.words[3]), join(r.words[6], r.words[5]));
     store_control(q, slot, index, prm::MLX5_OPCODE_RDMA_WRITE, two ? 4 : 3, c);

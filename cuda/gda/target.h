@@ -75,6 +75,8 @@
 //                                   here, for whoever computes with it waits for it
 //   count_ones(v)                   bits of a word that are set in one piece from bit 0 on
 //   idle()                          called once per turn of every wait: a CPU lets other threads and the NIC run
+//
+// meter(what, n) counts a step when the code is compiled with GDA_METER, see target/meter.h.
 #pragma once
 
 #include <gda/target/select.h>

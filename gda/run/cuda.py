@@ -23,6 +23,7 @@ from gda.errors import CompileError, CudaError, UnavailableError
 from gda.run.arguments import OwnedAddress, Packed
 from gda.run.cache import key_of, tree_digest
 from gda.run.compile import include_directory
+from gda.run.meters import SYMBOL, meter_names, no_meters
 
 __all__ = ["CudaModule", "CudaRun", "Lane", "NicHelper", "PinnedStatus", "gpu_available", "why_no_gpu"]
 
@@ -164,6 +165,7 @@ class CudaModule:
             module.compile()
         except cupy.cuda.compiler.CompileException as error:
             raise CompileError(f"{file} did not compile for {self.where}", error.get_message()) from None
+        self._module, self._file = module, file
         # Loading is lazy in the driver; asking for an attribute makes it load the code now, before any kernel waits.
         self._functions = {name: module.get_function(name) for name in names}
         for function in self._functions.values():
@@ -185,6 +187,21 @@ class CudaModule:
             if code:  # behind the last one
                 return found
             found.append(size.value)
+
+    def meters(self, *, clear: bool) -> list[int]:
+        """The counters, which are then zero if `clear`."""
+        cupy = _cupy()
+        with cupy.cuda.Device(self._device):
+            try:
+                where = self._module.get_global(SYMBOL)
+            except cupy.cuda.driver.CUDADriverError:
+                raise no_meters(self._file) from None
+            words = cupy.ndarray((len(meter_names()),), cupy.uint64, where)
+            counts = [int(count) for count in words.get()]
+            if clear:
+                words.fill(0)
+                cupy.cuda.Stream.null.synchronize()
+        return counts
 
     def start(
         self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int

@@ -19,6 +19,7 @@ from gda.run import source as text_of
 from gda.run.arguments import Packed, pack
 from gda.run.compile import include_directory
 from gda.run.launch import Launch, Run, StatusWord, status_word
+from gda.run.meters import DEFINE, meter_names
 
 __all__ = ["DEADLINE_S", "Function", "Kernel", "launch_shape"]
 
@@ -36,6 +37,7 @@ class Module(Protocol):
     where: str
 
     def sizes(self, name: str) -> list[int] | None: ...
+    def meters(self, *, clear: bool) -> list[int]: ...
     def start(
         self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int
     ) -> Run: ...
@@ -48,6 +50,7 @@ class Kernel:
     "gpu" or None for GDA_TARGET, else the GPU if there is one. `options` go to the compiler. `names` are template
     instances to make, such as "sum<float>", launched as kernel["sum<float>"][grid, block](...).
     `converged` ("all", "one", "random" with `seed`) says which lanes of a warp find each other on the CPU.
+    With `meter` the device library counts what it does, see `meters`.
 
         kernel = gda.Kernel(text)
         kernel.first_put[1, 1](a, dst, src, 1024)                # waits; raises what the kernel reported
@@ -66,6 +69,7 @@ class Kernel:
         names: Sequence[str] = (),
         converged: str = "all",
         seed: int = 1,
+        meter: bool = False,
     ) -> None:
         self.deadline_s: float = DEADLINE_S
         self._text, self._file, folder = _text(source)
@@ -81,6 +85,9 @@ class Kernel:
                 f"{self._file} has no kernel" + (" but templates" if found.kernels else ""),
                 'declare one as GDA_KERNEL(name)(parameters), or ask for an instance with names=("name<int>",)',
             )
+        self._metered = meter
+        if meter:
+            options = (*options, DEFINE)
         target = _choose_target(target)
         if target == "host":
             from gda.run.host import HostModule
@@ -122,6 +129,20 @@ class Kernel:
     def names(self) -> tuple[str, ...]:
         """Kernels that can be launched."""
         return tuple(self._functions)
+
+    def meters(self) -> dict[str, int]:
+        """What the launches that have ended did since the last `clear_meters`, by name (cuda/gda/target/meter.h)."""
+        self._check_metered()
+        return dict(zip(meter_names(), self._module.meters(clear=False), strict=True))
+
+    def clear_meters(self) -> None:
+        """Count from zero."""
+        self._check_metered()
+        self._module.meters(clear=True)
+
+    def _check_metered(self) -> None:
+        if not self._metered:
+            raise ArgumentError(f"{self._file} was compiled without meters", "Kernel(..., meter=True) counts")
 
     def __getitem__(self, name: str) -> Function:
         if name not in self._functions:

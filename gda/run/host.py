@@ -25,6 +25,7 @@ from gda.errors import ArgumentError, CompileError, UnavailableError
 from gda.run.arguments import Packed
 from gda.run.cache import cached, key_of, tree_digest
 from gda.run.compile import include_directory
+from gda.run.meters import SYMBOL, meter_names, no_meters
 from gda.run.source import for_host
 
 __all__ = ["CONVERGED", "Compiler", "HostModule", "HostRun", "find_compiler"]
@@ -174,6 +175,7 @@ class HostModule:
             raise ArgumentError(f"converged={converged!r} is not one of {', '.join(CONVERGED)}")
         compiler = find_compiler()
         self.where = f"the CPU ({compiler.version})"
+        self._file = file
         self._policy, self._seed = CONVERGED[converged], seed
         runtime = _runtime_path(compiler)
         self._runtime = _load_runtime(str(runtime))
@@ -198,6 +200,17 @@ class HostModule:
         bytes_of = (ctypes.c_uint64 * _MAX_PARAMETERS)()
         count = int(self._library[f"gda_entry_sizes_{number}"](bytes_of))
         return list(bytes_of[:count])
+
+    def meters(self, *, clear: bool) -> list[int]:
+        """The counters, which are then zero if `clear`."""
+        try:
+            words = (ctypes.c_uint64 * len(meter_names())).in_dll(self._library, SYMBOL)
+        except ValueError:
+            raise no_meters(self._file) from None
+        counts = list(words)
+        if clear:
+            ctypes.memset(words, 0, ctypes.sizeof(words))
+        return counts
 
     def start(
         self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int

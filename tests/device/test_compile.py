@@ -67,6 +67,16 @@ def test_nvrtc_compiles_what_the_gpu_tests_launch(name: str, nvrtc: tuple[int, i
     assert compile_for_gpu(LAUNCHED[name], file=name, arch="compute_90")
 
 
+def test_meters_are_counted_where_they_are_asked_for(nvrtc: tuple[int, int]) -> None:
+    """With GDA_METER every step adds to a counter; without it there is neither a counter nor an addition."""
+    without, counted = (
+        compile_for_gpu(ALL, arch="compute_90"),
+        compile_for_gpu("#define GDA_METER\n" + ALL, arch="compute_90"),
+    )
+    assert b"gda_meter_counts" in counted
+    assert b"gda_meter_counts" not in without
+
+
 def test_nvrtc_shows_the_log(nvrtc: tuple[int, int]) -> None:
     with pytest.raises(CompileError) as caught:
         compile_for_gpu("__global__ void k() { nonsense; }", file="mine.cu")

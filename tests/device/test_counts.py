@@ -1,145 +1,226 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a put costs, counted: barriers, records, doorbells, read-modify-writes."""
+"""What a put costs, counted by the library's own meters: barriers, records, doorbells, read-modify-writes, bytes."""
 
 from __future__ import annotations
 
-import numpy as np
+import functools
+
 import pytest
 
+from gda.errors import ArgumentError
 from gda.run import Kernel
+from gda.run.meters import meter_names
 
 from .toy_queue import ToyMemory, ToyQueue
 
-# The target's functions are replaced by counting ones before the library above them is read.
-COUNTING = r"""
-#include <gda/target.h>
-__device__ unsigned counts[8];
-namespace gda { namespace target {
-#define COUNTED(number, name, params, args) \
-    GDA_DEVICE void counted_##name params { atomicAdd(&counts[number], 1u); name args; }
-COUNTED(0, wqe_before_doorbell_record, (scope s), (s))
-COUNTED(0, own_wqe_before_doorbell_record, (scope s), (s))
-COUNTED(1, doorbell_record_before_doorbell, (scope s), (s))
-COUNTED(2, store_record, (void* p, uint32_t v), (p, v))
-COUNTED(3, store_doorbell, (void* p, uint64_t v), (p, v))
-GDA_DEVICE uint64_t counted_add(uint64_t* p, uint64_t n) { atomicAdd(&counts[4], 1u); return add(p, n); }
-GDA_DEVICE uint64_t counted_bits(uint64_t* p, uint64_t v) { atomicAdd(&counts[6], 1u); return set_bits(p, v); }
-GDA_DEVICE uint64_t counted_exchange(uint64_t* p, uint64_t e, uint64_t v) {
-    atomicAdd(&counts[7], 1u);
-    return exchange_if(p, e, v);
-}
-COUNTED(5, store_segment, (void* p, uint64_t a, uint64_t b), (p, a, b))
-} }
-#define own_wqe_before_doorbell_record counted_own_wqe_before_doorbell_record
-#define wqe_before_doorbell_record counted_wqe_before_doorbell_record
-#define doorbell_record_before_doorbell counted_doorbell_record_before_doorbell
-#define store_record counted_store_record
-#define store_doorbell counted_store_doorbell
-#define add counted_add
-#define set_bits counted_bits
-#define exchange_if counted_exchange
-#define store_segment counted_store_segment
-#include <gda/gda.h>
-GDA_KERNEL(count)(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t puts, unsigned* out) {
-    [[maybe_unused]] uint4 four = {1, 2, 3, 4};
-    for (uint32_t i = 0; i < puts; ++i) OPERATION;
-    __syncthreads();
-    if (threadIdx.x < 8) out[threadIdx.x] = counts[threadIdx.x];
-    if (threadIdx.x == 0) for (int i = blockDim.x; i < 8; ++i) out[i] = counts[i];
-}
-"""
-NAMES = ("wqe barrier", "record barrier", "records", "doorbells", "reservations", "segments", "notes", "parkings")
-
-
 PUT = "gda_put(qp, dst, 0, src, 0, 8)"
+MORE = "gda_put(qp, dst, 0, src, 0, 8, GDA_MORE)"
+PUT_SIGNAL = "gda_put_signal(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_ADD)"
+TWO_BLOCKS = "gda_masked_compare_swap<uint64_t>(qp, dst, 0, src, 0, 1, 2, 3, 4)"
+NOP = "gda_nop(qp)"
+# With its requests, 16-byte segments and bytes.
+LIKE_A_PUT = {
+    "gda_get(qp, dst, 0, src, 0, 8)": (1, 3, 8),
+    "gda_put(qp, dst, 0, src, 0, 48)": (1, 3, 48),
+    "gda_put_imm(qp, dst, 0, src, 0, 8, 7)": (1, 3, 8),
+    "gda_put_value(qp, dst, 0, 7)": (1, 3, 4),
+    "gda_put_value(qp, dst, 0, four)": (1, 4, 16),
+    "gda_fetch_add(qp, dst, 0, src, 0, 1)": (1, 4, 8),
+    "gda_compare_swap(qp, dst, 0, src, 0, 1, 2)": (1, 4, 8),
+    "gda_masked_fetch_add<uint64_t>(qp, dst, 0, src, 0, 1, 2)": (1, 4, 8),
+    "gda_masked_compare_swap<uint32_t>(qp, dst, 0, src, 0, 1, 2, 3, 4)": (1, 4, 4),
+    "gda_signal(qp, dst, 0, 1, GDA_SIGNAL_ADD)": (1, 4, 8),
+    "gda_signal(qp, dst, 0, 1, GDA_SIGNAL_SET)": (1, 3, 8),
+    "gda_put_signal(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_ADD)": (2, 7, 16),
+    "gda_put_signal(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_SET)": (2, 6, 16),
+}
+OF_SIGNAL = "(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_ADD)"
+IN_WARP = f"gda_put_signal_warp{OF_SIGNAL}"
+IN_BLOCK = {"gda_put_block(qp, dst, 0, src, 0, 8)": (1, 3, 8), f"gda_put_signal_block{OF_SIGNAL}": (2, 7, 16)}
+OWNERS = {
+    "{ gda_owner queue(qp); queue.put(dst, 0, src, 0, 8); queue.close(); }": 1,
+    "{ gda_warp_owner queue(qp); queue.put(dst, 0, src, 0, 8); queue.close(); }": 32,
+}
+COUNTED = list(dict.fromkeys([PUT, MORE, PUT_SIGNAL, TWO_BLOCKS, NOP, *LIKE_A_PUT, IN_WARP, *IN_BLOCK, *OWNERS]))
+TEXT = (
+    "#include <gda/gda.h>\n"
+    + "".join(
+        f"""
+GDA_KERNEL(count_{number})(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t times) {{
+    [[maybe_unused]] uint4 four = {{1, 2, 3, 4}};
+    for (uint32_t i = 0; i < times; ++i) {operation};
+}}"""
+        for number, operation in enumerate(COUNTED)
+    )
+    + """
+GDA_KERNEL(wait_for_nothing)(gda_qp* qp) { gda_wait(qp, 1, GDA_MS(2)); }
+"""
+)
+
+# The floor of a shared queue with a record: of everything one, two barriers; and the token is parked.
+FLOOR = {
+    "additions": 1,
+    "parkings": 1,
+    "wqe_before_doorbell_record": 1,
+    "doorbell_record_before_doorbell": 1,
+    "doorbells": 1,
+    "records": 1,
+    "requests": 1,
+    "segments": 3,
+    "payload_bytes": 8,
+}
 
 
-def count(queue: ToyQueue, threads: int, puts: int, converged: str = "all", operation: str = PUT) -> dict[str, int]:
-    # A kernel of its own each time: the counters are variables of its module.
-    kernel = Kernel(f"#define OPERATION {operation}\n{COUNTING}", target="host", converged=converged)
-    out = np.zeros(8, np.uint32)
-    kernel.count[1, threads](queue, ToyMemory(64), ToyMemory(64), puts, out)
-    return dict(zip(NAMES, map(int, out), strict=True))
+@functools.cache
+def kernel_of(converged: str) -> Kernel:
+    return Kernel(TEXT, target="host", converged=converged, meter=True)
+
+
+def run(kernel: Kernel, queue: ToyQueue, threads: int, times: int, operation: str = PUT) -> None:
+    kernel[f"count_{COUNTED.index(operation)}"][1, threads](queue, ToyMemory(64), ToyMemory(64), times)
+
+
+def not_zero(kernel: Kernel) -> dict[str, int]:
+    return {name: n for name, n in kernel.meters().items() if n}
+
+
+def count(queue: ToyQueue, threads: int, times: int, converged: str = "all", operation: str = PUT) -> dict[str, int]:
+    kernel = kernel_of(converged)
+    kernel.clear_meters()
+    run(kernel, queue, threads, times, operation)
+    return not_zero(kernel)
 
 
 def test_one_thread_of_a_shared_queue() -> None:
-    """One of everything: the floor with a record is two barriers, one record, one doorbell; and the token is parked."""
-    assert count(ToyQueue(16), 1, 1) == dict(zip(NAMES, (1, 1, 1, 1, 1, 3, 0, 1), strict=True))
+    assert count(ToyQueue(16), 1, 1) == FLOOR
 
 
 def test_owned_queue_has_no_read_modify_write() -> None:
-    assert count(ToyQueue(16, owned=True), 1, 4) == dict(zip(NAMES, (4, 4, 4, 4, 0, 12, 0, 0), strict=True))
+    shared = ("additions", "parkings", "wqe_before_doorbell_record")
+    each = {name: n for name, n in FLOOR.items() if name not in shared} | {"own_wqe_before_doorbell_record": 1}
+    assert count(ToyQueue(16, owned=True), 1, 4) == {name: 4 * n for name, n in each.items()}
 
 
 @pytest.mark.parametrize("owned", [True, False])
 def test_without_record(owned: bool) -> None:
-    seen = count(ToyQueue(16, owned=owned, record=False), 1, 1)
-    assert (seen["wqe barrier"], seen["record barrier"], seen["records"], seen["doorbells"]) == (1, 0, 0, 1)
+    """On a GPU wqe_before_doorbell is nothing more; on a shared queue the register comes before the parking."""
+    shared = {"additions": 1, "parkings": 1, "wqe_before_doorbell_record": 1, "doorbell_before_ready": 1}
+    assert count(ToyQueue(16, owned=owned, record=False), 1, 1) == {
+        "wqe_before_doorbell": 1,
+        "doorbells": 1,
+        "requests": 1,
+        "segments": 3,
+        "payload_bytes": 8,
+        **({"own_wqe_before_doorbell_record": 1} if owned else shared),
+    }
+
+
+def test_more_leaves_record_and_doorbell() -> None:
+    left = ("doorbells", "records", "doorbell_record_before_doorbell")
+    assert count(ToyQueue(16), 1, 1, operation=MORE) == {n: v for n, v in FLOOR.items() if n not in left}
 
 
 def test_a_warp_pays_once() -> None:
-    assert count(ToyQueue(64), 32, 1) == dict(zip(NAMES, (1, 1, 1, 1, 1, 96, 0, 1), strict=True))
+    """32 lanes putting to one queue: 1 reservation, 1 MMIO."""
+    expected = FLOOR | {"requests": 32, "segments": 32 * 3, "payload_bytes": 32 * 8}
+    assert count(ToyQueue(64), 32, 1) == expected
 
 
 def test_lanes_alone_pay_each() -> None:
     """The other end of the policy: nobody finds anybody, everybody reserves; doorbells may still merge."""
     seen = count(ToyQueue(64), 32, 1, converged="one")
-    assert seen["reservations"] == 32
+    assert seen["additions"] == seen["requests"] == seen["wqe_before_doorbell_record"] == 32
     assert seen["segments"] == 96
-    assert 1 <= seen["doorbells"] <= 32
+    assert 1 <= seen["doorbells"] == seen["records"] <= 32
 
 
-@pytest.mark.parametrize(
-    ("operation", "segments"),
-    [
-        ("gda_get(qp, dst, 0, src, 0, 8)", 3),
-        ("gda_put_imm(qp, dst, 0, src, 0, 8, 7)", 3),
-        ("gda_put_value(qp, dst, 0, 7)", 3),
-        ("gda_put_value(qp, dst, 0, four)", 4),
-        ("gda_fetch_add(qp, dst, 0, src, 0, 1)", 4),
-        ("gda_compare_swap(qp, dst, 0, src, 0, 1, 2)", 4),
-        ("gda_masked_fetch_add<uint64_t>(qp, dst, 0, src, 0, 1, 2)", 4),
-        ("gda_masked_compare_swap<uint32_t>(qp, dst, 0, src, 0, 1, 2, 3, 4)", 4),
-        ("gda_masked_compare_swap<uint64_t>(qp, dst, 0, src, 0, 1, 2, 3, 4)", 5),
-        ("gda_signal(qp, dst, 0, 1, GDA_SIGNAL_ADD)", 4),
-        ("gda_signal(qp, dst, 0, 1, GDA_SIGNAL_SET)", 3),
-        ("gda_put_signal(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_ADD)", 7),
-        ("gda_put_signal(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_SET)", 6),
-        ("gda_nop(qp)", 1),
-    ],
-)
-def test_every_operation_costs_what_a_put_costs(operation: str, segments: int) -> None:
-    expected = dict(zip(NAMES, (1, 1, 1, 1, 1, segments, 0, 1), strict=True))
+@pytest.mark.parametrize("operation", LIKE_A_PUT)
+def test_every_operation_costs_what_a_put_costs(operation: str) -> None:
+    requests, segments, payload = LIKE_A_PUT[operation]
+    expected = FLOOR | {"requests": requests, "segments": segments, "payload_bytes": payload}
     assert count(ToyQueue(16), 1, 1, operation=operation) == expected
+
+
+def test_a_request_of_two_blocks_leaves_a_note_for_flush() -> None:
+    assert count(ToyQueue(16), 1, 1, operation=TWO_BLOCKS) == FLOOR | {"segments": 5, "raises": 1}
+
+
+def test_nop_carries_nothing() -> None:
+    expected = {name: n for name, n in FLOOR.items() if name != "payload_bytes"} | {"segments": 1}
+    assert count(ToyQueue(16), 1, 1, operation=NOP) == expected
 
 
 def test_a_warp_pays_once_for_puts_with_signals() -> None:
     """64 requests in one reservation, one doorbell."""
-    operation = "gda_put_signal(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_ADD)"
-    expected = dict(zip(NAMES, (1, 1, 1, 1, 1, 32 * 7, 0, 1), strict=True))
-    assert count(ToyQueue(128), 32, 1, operation=operation) == expected
-
-
-PUT_SIGNAL = "(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_ADD)"
+    expected = FLOOR | {"requests": 64, "segments": 32 * 7, "payload_bytes": 32 * 16}
+    assert count(ToyQueue(128), 32, 1, operation=PUT_SIGNAL) == expected
 
 
 @pytest.mark.parametrize("threads", [7, 32, 96])
-@pytest.mark.parametrize(
-    ("operation", "segments"), [("gda_put_block(qp, dst, 0, src, 0, 8)", 3), (f"gda_put_signal_block{PUT_SIGNAL}", 7)]
-)
-def test_a_block_costs_what_a_thread_costs(threads: int, operation: str, segments: int) -> None:
-    expected = dict(zip(NAMES, (1, 1, 1, 1, 1, segments, 0, 1), strict=True))
+@pytest.mark.parametrize("operation", IN_BLOCK)
+def test_a_block_costs_what_a_thread_costs(threads: int, operation: str) -> None:
+    requests, segments, payload = IN_BLOCK[operation]
+    expected = FLOOR | {"requests": requests, "segments": segments, "payload_bytes": payload}
     assert count(ToyQueue(16), threads, 1, operation=operation) == expected
 
 
 def test_a_warp_in_warp_scope_costs_what_a_thread_costs() -> None:
-    expected = dict(zip(NAMES, (1, 1, 1, 1, 1, 7, 0, 1), strict=True))
-    assert count(ToyQueue(16), 32, 1, operation=f"gda_put_signal_warp{PUT_SIGNAL}") == expected
+    expected = FLOOR | {"requests": 2, "segments": 7, "payload_bytes": 16}
+    assert count(ToyQueue(16), 32, 1, operation=IN_WARP) == expected
 
 
-@pytest.mark.parametrize(("owner", "threads"), [("gda_owner", 1), ("gda_warp_owner", 32)])
-def test_an_owner_pays_for_a_doorbell(owner: str, threads: int) -> None:
+@pytest.mark.parametrize("operation", OWNERS)
+def test_an_owner_pays_for_a_doorbell(operation: str) -> None:
     """Two barriers, a record and a doorbell, for one request or for 32; nothing is read, and no read-modify-write."""
-    operation = f"{{ {owner} queue(qp); queue.put(dst, 0, src, 0, 8); queue.close(); }}"
-    expected = dict(zip(NAMES, (1, 1, 1, 1, 0, 3 * threads, 0, 0), strict=True))
-    assert count(ToyQueue(64, owned=True), threads, 1, operation=operation) == expected
+    threads = OWNERS[operation]
+    assert count(ToyQueue(64, owned=True), threads, 1, operation=operation) == {
+        "own_wqe_before_doorbell_record": 1,
+        "doorbell_record_before_doorbell": 1,
+        "doorbells": 1,
+        "records": 1,
+        "requests": threads,
+        "segments": 3 * threads,
+        "payload_bytes": 8 * threads,
+    }
+
+
+def test_a_wait_counts_its_polls_and_turns() -> None:
+    kernel = kernel_of("all")
+    kernel.clear_meters()
+    kernel.wait_for_nothing[1, 1](ToyQueue(16))
+    seen = not_zero(kernel)
+    assert set(seen) == {"polls", "spins"}
+    assert seen["polls"] == seen["spins"] + 1 > 1
+
+
+def test_meters_add_up_until_they_are_cleared() -> None:
+    kernel = kernel_of("all")
+    kernel.clear_meters()
+    for _ in range(2):
+        run(kernel, ToyQueue(16), 1, 1)
+    assert kernel.meters()["doorbells"] == 2
+    kernel.clear_meters()
+    assert kernel.meters() == dict.fromkeys(meter_names(), 0)
+    run(kernel, ToyQueue(16), 1, 3)
+    assert kernel.meters()["requests"] == 3
+
+
+def test_kernels_count_apart() -> None:
+    one, other = (Kernel(TEXT, target="host", meter=True) for _ in range(2))
+    run(one, ToyQueue(16), 1, 1)
+    assert (one.meters()["requests"], other.meters()["requests"]) == (1, 0)
+
+
+def test_without_meters_there_is_nothing_to_read() -> None:
+    kernel = Kernel('extern "C" __global__ void k() {}', target="host")
+    with pytest.raises(ArgumentError, match="compiled without meters"):
+        kernel.meters()
+    empty = Kernel('extern "C" __global__ void k() {}', target="host", meter=True)
+    with pytest.raises(ArgumentError, match="nothing to count"):
+        empty.meters()
+
+
+def test_names_are_those_of_the_header() -> None:
+    names = meter_names()
+    assert len(names) == len(set(names)) == 18
+    assert (names[0], names[-1]) == ("additions", "spins")

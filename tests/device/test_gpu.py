@@ -102,6 +102,19 @@ def test_waits_and_errors(k: Kernel) -> None:
     assert ticket >> 63
 
 
+def test_meters() -> None:
+    """32 lanes putting to one queue: 1 reservation, 1 MMIO write. Without a need for wqe_before_doorbell, none."""
+    kernel = Kernel(KERNELS, target="gpu", meter=True)
+    put(kernel, ToyQueue(64), (1, 32), 8, 8)
+    assert {name: n for name, n in kernel.meters().items() if n} == {
+        "additions": 1, "parkings": 1, "wqe_before_doorbell_record": 1,
+        "doorbell_record_before_doorbell": 1, "doorbells": 1, "records": 1, "requests": 32, "segments": 96,
+        "payload_bytes": 256,
+    }  # fmt: skip
+    kernel.clear_meters()
+    assert not any(kernel.meters().values())
+
+
 def test_full_ring(k: Kernel) -> None:
     queue = ToyQueue(32, deadline_ns=20_000_000)
     put(k, queue, (1, 32))

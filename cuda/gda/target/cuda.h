@@ -22,6 +22,8 @@
 #define GDA_FENCE_RELEASE "fence.acq_rel"
 #endif
 
+#include <gda/target/meter.h>
+
 namespace gda {
 namespace target {
 
@@ -50,6 +52,7 @@ GDA_DEVICE void store_shared_release(uint64_t* p, uint64_t v) {
 }
 // Of any memory: kernels keep statuses where they like.
 GDA_DEVICE bool compare_swap(uint64_t* p, uint64_t expected, uint64_t v) {
+    meter(GDA_METER_SWAPS);
     uint64_t old;
     asm volatile("atom.acq_rel.gpu.cas.b64 %0, [%1], %2, %3;" : "=l"(old) : "l"(p), "l"(expected), "l"(v) : "memory");
     return old == expected;
@@ -57,6 +60,7 @@ GDA_DEVICE bool compare_swap(uint64_t* p, uint64_t expected, uint64_t v) {
 // The reservation of slots: the order it needs comes from load_shared_acquire(done) before it and from the publish
 // barriers after it, so this one read-modify-write may be relaxed (an acquire-release one costs a fence more).
 GDA_DEVICE bool compare_swap_relaxed(uint64_t* p, uint64_t expected, uint64_t v) {
+    meter(GDA_METER_SWAPS);
     uint64_t old;
     asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
                  : "=l"(old)
@@ -65,16 +69,19 @@ GDA_DEVICE bool compare_swap_relaxed(uint64_t* p, uint64_t expected, uint64_t v)
     return old == expected;
 }
 GDA_DEVICE uint64_t add(uint64_t* p, uint64_t n) {
+    meter(GDA_METER_ADDITIONS);
     uint64_t old;
     asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(global(p)), "l"(n) : "memory");
     return old;
 }
 GDA_DEVICE uint64_t set_bits(uint64_t* p, uint64_t v) {
+    meter(GDA_METER_NOTES);
     uint64_t old;
     asm volatile("atom.relaxed.gpu.global.or.b64 %0, [%1], %2;" : "=l"(old) : "l"(global(p)), "l"(v) : "memory");
     return old;
 }
 GDA_DEVICE uint64_t exchange_if(uint64_t* p, uint64_t expected, uint64_t v) {
+    meter(GDA_METER_PARKINGS);
     uint64_t old;
     asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
                  : "=l"(old)
@@ -83,6 +90,7 @@ GDA_DEVICE uint64_t exchange_if(uint64_t* p, uint64_t expected, uint64_t v) {
     return old;
 }
 GDA_DEVICE void raise(uint64_t* p, uint64_t v) {
+    meter(GDA_METER_RAISES);
     asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(global(p)), "l"(v) : "memory");
 }
 GDA_DEVICE uint64_t not_before(uint64_t v) {
@@ -93,6 +101,7 @@ GDA_DEVICE uint32_t count_ones(uint32_t v) {
     return v == ~0u ? 32 : static_cast<uint32_t>(__ffs(static_cast<int>(~v)) - 1);
 }
 GDA_DEVICE void raise_release(uint64_t* p, uint64_t v) {
+    meter(GDA_METER_RAISES);
     asm volatile("red.release.gpu.global.max.u64 [%0], %1;" ::"l"(global(p)), "l"(v) : "memory");
 }
 
@@ -106,12 +115,15 @@ GDA_DEVICE void store_owned(uint64_t* p, uint64_t v) {
 }
 
 GDA_DEVICE void store_segment(void* p, uint64_t low, uint64_t high) {
+    meter(GDA_METER_SEGMENTS);
     asm volatile("st.weak.global.cs.v2.b64 [%0], {%1, %2};" ::"l"(global(p)), "l"(low), "l"(high) : "memory");
 }
 GDA_DEVICE void store_record(void* p, uint32_t v) {
+    meter(GDA_METER_RECORDS);
     asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(global(p)), "r"(v) : "memory");
 }
 GDA_DEVICE void store_doorbell(void* p, uint64_t v) {
+    meter(GDA_METER_DOORBELLS);
     asm volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" ::"l"(global(p)), "l"(v) : "memory");
 }
 GDA_DEVICE uint32_t load_completion(const void* p, scope s) {
@@ -134,6 +146,7 @@ GDA_DEVICE uint64_t load_signal(const uint64_t* p) {
 // released lies in the level-2 cache, where the NIC reads it, and nothing is read from the own one (practice, not PTX's
 // promise; it saves a quarter of a microsecond). System scope keeps the promise.
 GDA_DEVICE void wqe_before_doorbell_record(scope s) {
+    meter(GDA_METER_WQE_BEFORE_DOORBELL_RECORD);
     if (s == scope_gpu) {
         asm volatile(GDA_FENCE_RELEASE ".gpu;" ::: "memory");
     } else {
@@ -141,6 +154,7 @@ GDA_DEVICE void wqe_before_doorbell_record(scope s) {
     }
 }
 GDA_DEVICE void own_wqe_before_doorbell_record(scope s) {
+    meter(GDA_METER_OWN_WQE_BEFORE_DOORBELL_RECORD);
     if (s == scope_gpu) {
         asm volatile(GDA_FENCE_RELEASE ".gpu;" ::: "memory");
     } else {
@@ -149,21 +163,29 @@ GDA_DEVICE void own_wqe_before_doorbell_record(scope s) {
 }
 // wqe_before_doorbell_record has the same observers and was there already.
 GDA_DEVICE void wqe_before_doorbell(scope) {}
-GDA_DEVICE void doorbell_record_before_doorbell(scope s) {
+GDA_DEVICE void fence_release(scope s) {
     if (s == scope_gpu) {
         asm volatile(GDA_FENCE_RELEASE ".gpu;" ::: "memory");
     } else {
         asm volatile(GDA_FENCE_RELEASE ".sys;" ::: "memory");
     }
 }
+GDA_DEVICE void doorbell_record_before_doorbell(scope s) {
+    meter(GDA_METER_DOORBELL_RECORD_BEFORE_DOORBELL);
+    fence_release(s);
+}
 GDA_DEVICE void earlier_slots_before_mine(scope s) {
+    meter(GDA_METER_EARLIER_SLOTS_BEFORE_MINE);
     if (s == scope_gpu) {
         asm volatile("fence.acq_rel.gpu;" ::: "memory");
     } else {
         asm volatile("fence.acq_rel.sys;" ::: "memory");
     }
 }
-GDA_DEVICE void doorbell_before_ready(scope s) { doorbell_record_before_doorbell(s); }
+GDA_DEVICE void doorbell_before_ready(scope s) {
+    meter(GDA_METER_DOORBELL_BEFORE_READY);
+    fence_release(s);
+}
 
 GDA_DEVICE uint32_t lane() {
     uint32_t v;
@@ -231,7 +253,7 @@ GDA_DEVICE uint64_t clock_ns() {
     return v;
 }
 // A GPU needs no help: its scheduler runs other warps while this one's load is under way.
-GDA_DEVICE void idle() {}
+GDA_DEVICE void idle() { meter(GDA_METER_SPINS); }
 
 // Constants of a handle: kernels never see them change, so the read-only cache may keep them.
 GDA_DEVICE uint64_t load_constant(const uint64_t* p) { return __ldg(reinterpret_cast<const unsigned long long*>(p)); }

@@ -19,6 +19,8 @@
 #define GDA_LINKABLE(name) static __attribute__((noinline, unused)) GDA_NO_TURNS int name
 #define GDA_KERNEL(name) static __attribute__((unused)) void name
 
+#include <gda/target/meter.h>
+
 namespace gda {
 namespace target {
 
@@ -28,20 +30,29 @@ GDA_DEVICE uint64_t load_done(const uint64_t* p, scope) { return load_shared_acq
 GDA_DEVICE void store_shared(uint64_t* p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 GDA_DEVICE void store_shared_release(uint64_t* p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
 GDA_DEVICE bool compare_swap(uint64_t* p, uint64_t expected, uint64_t v) {
+    meter(GDA_METER_SWAPS);
     return __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 GDA_DEVICE bool compare_swap_relaxed(uint64_t* p, uint64_t expected, uint64_t v) {
     return compare_swap(p, expected, v);
 }
-GDA_DEVICE uint64_t add(uint64_t* p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL); }
-GDA_DEVICE uint64_t set_bits(uint64_t* p, uint64_t v) { return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL); }
+GDA_DEVICE uint64_t add(uint64_t* p, uint64_t n) {
+    meter(GDA_METER_ADDITIONS);
+    return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL);
+}
+GDA_DEVICE uint64_t set_bits(uint64_t* p, uint64_t v) {
+    meter(GDA_METER_NOTES);
+    return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL);
+}
 GDA_DEVICE uint64_t exchange_if(uint64_t* p, uint64_t expected, uint64_t v) {
+    meter(GDA_METER_PARKINGS);
     __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     return expected;
 }
 GDA_DEVICE uint64_t not_before(uint64_t v) { return v; }
 GDA_DEVICE uint32_t count_ones(uint32_t v) { return v == ~0u ? 32 : static_cast<uint32_t>(__builtin_ctz(~v)); }
 GDA_DEVICE void raise(uint64_t* p, uint64_t v) {
+    meter(GDA_METER_RAISES);
     uint64_t old = __atomic_load_n(p, __ATOMIC_ACQUIRE);
     while (old < v && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
     }
@@ -54,11 +65,16 @@ GDA_DEVICE uint64_t load_owned(const uint64_t* p) { return __atomic_load_n(p, __
 GDA_DEVICE void store_owned(uint64_t* p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 
 GDA_DEVICE void store_segment(void* p, uint64_t low, uint64_t high) {
+    meter(GDA_METER_SEGMENTS);
     typedef uint64_t pair __attribute__((vector_size(16), may_alias));
     *static_cast<pair*>(p) = pair{low, high};
 }
-GDA_DEVICE void store_record(void* p, uint32_t v) { __atomic_store_n(static_cast<uint32_t*>(p), v, __ATOMIC_RELEASE); }
+GDA_DEVICE void store_record(void* p, uint32_t v) {
+    meter(GDA_METER_RECORDS);
+    __atomic_store_n(static_cast<uint32_t*>(p), v, __ATOMIC_RELEASE);
+}
 GDA_DEVICE void store_doorbell(void* p, uint64_t v) {
+    meter(GDA_METER_DOORBELLS);
     __atomic_store_n(static_cast<uint64_t*>(p), v, __ATOMIC_RELEASE);
 #if defined(__x86_64__)
     asm volatile("sfence" ::: "memory");  // a write-combining page would keep the doorbell back
@@ -82,14 +98,14 @@ GDA_DEVICE uint64_t load_signal(const uint64_t* p) {
     return v;
 }
 
-GDA_DEVICE void wqe_before_doorbell_record(scope) {
+GDA_DEVICE void memory_before_memory() {
 #if defined(__aarch64__)
     asm volatile("dmb oshst" ::: "memory");
 #else
     asm volatile("" ::: "memory");
 #endif
 }
-GDA_DEVICE void doorbell_record_before_doorbell(scope) {
+GDA_DEVICE void memory_before_register() {
 #if defined(__x86_64__)
     asm volatile("sfence" ::: "memory");
 #elif defined(__aarch64__)
@@ -98,10 +114,30 @@ GDA_DEVICE void doorbell_record_before_doorbell(scope) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
 }
-GDA_DEVICE void own_wqe_before_doorbell_record(scope s) { wqe_before_doorbell_record(s); }
-GDA_DEVICE void wqe_before_doorbell(scope s) { doorbell_record_before_doorbell(s); }
-GDA_DEVICE void earlier_slots_before_mine(scope s) { wqe_before_doorbell_record(s); }
-GDA_DEVICE void doorbell_before_ready(scope s) { doorbell_record_before_doorbell(s); }
+GDA_DEVICE void wqe_before_doorbell_record(scope) {
+    meter(GDA_METER_WQE_BEFORE_DOORBELL_RECORD);
+    memory_before_memory();
+}
+GDA_DEVICE void own_wqe_before_doorbell_record(scope) {
+    meter(GDA_METER_OWN_WQE_BEFORE_DOORBELL_RECORD);
+    memory_before_memory();
+}
+GDA_DEVICE void earlier_slots_before_mine(scope) {
+    meter(GDA_METER_EARLIER_SLOTS_BEFORE_MINE);
+    memory_before_memory();
+}
+GDA_DEVICE void doorbell_record_before_doorbell(scope) {
+    meter(GDA_METER_DOORBELL_RECORD_BEFORE_DOORBELL);
+    memory_before_register();
+}
+GDA_DEVICE void wqe_before_doorbell(scope) {
+    meter(GDA_METER_WQE_BEFORE_DOORBELL);
+    memory_before_register();
+}
+GDA_DEVICE void doorbell_before_ready(scope) {
+    meter(GDA_METER_DOORBELL_BEFORE_READY);
+    memory_before_register();
+}
 
 GDA_DEVICE group group_of(uint32_t mask) {
     group g;
@@ -139,7 +175,10 @@ GDA_DEVICE uint64_t broadcast_block(uint64_t v) {
 }
 
 GDA_DEVICE uint64_t clock_ns() { return gda_host_clock_ns(); }
-GDA_DEVICE void idle() { gda_host_idle(); }
+GDA_DEVICE void idle() {
+    meter(GDA_METER_SPINS);
+    gda_host_idle();
+}
 
 GDA_DEVICE uint64_t load_constant(const uint64_t* p) { return *p; }
 GDA_DEVICE uint32_t load_constant(const uint32_t* p) { return *p; }

@@ -13,6 +13,8 @@
 #define GDA_API static inline __attribute__((unused))
 #define GDA_COLD static inline __attribute__((unused))
 #define GDA_KERNEL(name) static __attribute__((unused)) void name
+#include <gda/target/meter.h>
+
 #define MODEL_SITE const char* function = __builtin_FUNCTION()
 
 namespace gda {
