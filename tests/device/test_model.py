@@ -33,6 +33,13 @@ WHOLE = (
     "--owned --nic --ring --depth 2 pppw",
     "--owned --recordless --nic --depth 2 pppw",
     "--owned --nic --depth 16 pmmw",
+    "--owned --registers pppp",
+    "--owned --registers --nic --depth 2 pppw",
+    "--owned --registers --nic --ring --depth 2 pppw",
+    "--owned --registers --recordless --nic --depth 2 pppw",
+    "--owned --registers --nic --depth 16 pmmw",
+    "--owned --registers --nic --depth 16 pmm",
+    "--owned --registers --nic --depth 8 puf",
 )
 # The same where the window's words come round again.
 WHOLE_LAPS = ("pp pp", "ppp ppp", "2p p p", "--start 1 22 22", "--recordless ppp pp")

@@ -59,6 +59,7 @@ OVERRUN = "the completion queue overruns: the NIC does not surely see that an en
 REMOVED = (
     Fault("`wqe_before_doorbell_record` in `publish_shared`", "pp", NOT_THERE),
     Fault("`wqe_before_doorbell_record` in `publish_owned`", "--owned --nic --depth 2 pppw", NOT_WRITTEN),
+    Fault("`own_wqe_before_doorbell_record` in `ring`", "--owned --registers --nic --depth 2 pppw", NOT_WRITTEN),
     Fault("`wqe_before_doorbell` in `tell_nic`", "--recordless p p", NOT_THERE),
     Fault("`doorbell_record_before_doorbell` in `tell_nic`", "p", LOST),
     Fault("`doorbell_before_ready` in `ring_and_park`", "--recordless p p", DOORBELLS),

@@ -6,6 +6,7 @@
 //     p  a put         m  a put with GDA_MORE        2, 3  a warp's put: so many slots, published at once
 //     u  with GDA_UNSIGNALED    w  waits for the last one    f  flushes the queue
 //   --start N      index where the queue's counters begin          --depth N   of the ring
+//   --registers    with --owned: by a gda_owner, opened once and closed at the end
 //   --recordless   --owned   --ring (completions; else collapsed)  --nic (it completes; waits and full rings need it)
 //   --deadline-zero  a put that finds no room gives its slot back  --remove BARRIER@FUNCTION
 //   --most N       executions                                      --random SEED
@@ -30,7 +31,7 @@ uint32_t first_completion;
 
 struct shared_queue : model::program {
     std::vector<std::string> scripts;
-    bool nic = false, in_ring = false, waits = false;
+    bool nic = false, in_ring = false, registers = false;
     uint64_t start = 0, depth = 16, entries = 1;
 
     uint32_t threads() const override { return static_cast<uint32_t>(scripts.size()) + (nic ? 1 : 0); }
@@ -100,15 +101,18 @@ struct shared_queue : model::program {
         gda_qp* qp = &queue.qp;
         gda_mr memory = {0x1000, 1 << 20, 0x11, 0x22, 0, 0};
         gda_ticket ticket = 0;
+        gda_owner owner(registers ? qp : nullptr);
         for (char c : scripts[thread]) {
             if (c == 'w') {
-                if (gda_wait(qp, ticket, GDA_S(1)) != GDA_OK) here.all->violated("a wait failed");
+                gda_status s = registers ? owner.wait(ticket, GDA_S(1)) : gda_wait(qp, ticket, GDA_S(1));
+                if (s != GDA_OK) here.all->violated("a wait failed");
                 if ((here.me().now.delivered & here.bit(ticket - 1)) == 0) {
                     here.all->violated("a wait is over before the data is surely there");
                 }
             } else if (c == 'f') {
                 uint64_t before = here.me().now.written;
-                if (gda_flush(qp, GDA_S(1)) != GDA_OK) here.all->violated("a flush failed");
+                gda_status s = registers ? owner.flush(GDA_S(1)) : gda_flush(qp, GDA_S(1));
+                if (s != GDA_OK) here.all->violated("a flush failed");
                 if ((before & ~here.me().now.delivered) != 0) {
                     here.all->violated("a flush is over before the data is surely there");
                 }
@@ -122,13 +126,15 @@ struct shared_queue : model::program {
                 ticket = claim.base + claim.count;
             } else {
                 uint32_t flags = c == 'm' ? uint32_t(GDA_MORE) : c == 'u' ? uint32_t(GDA_UNSIGNALED) : 0;
-                ticket = gda_put(qp, memory, 0, memory, 0, 8, flags);
+                ticket =
+                    registers ? owner.put(memory, 0, memory, 0, 8, flags) : gda_put(qp, memory, 0, memory, 0, 8, flags);
                 if (gda_failed(ticket)) {
                     if (queue.qp.deadline_ns == 0 && gda_code(ticket) == GDA_QUEUE_FULL) return;
                     here.all->violated("a put was refused");
                 }
             }
         }
+        if (registers) owner.close();
     }
 
     void run_nic() {
@@ -198,6 +204,8 @@ int main(int argc, char** argv) {
             recordless = true;
         } else if (a == "--owned") {
             owned = true;
+        } else if (a == "--registers") {
+            q.registers = true;
         } else if (a == "--ring") {
             q.in_ring = true;
         } else if (a == "--nic") {
