@@ -9,6 +9,7 @@
 #pragma once
 
 #include <gda/atomic.h>
+#include <gda/datagram.h>
 #include <gda/message.h>
 #include <gda/put.h>
 #include <gda/signal.h>
@@ -28,6 +29,8 @@
     FORM(masked_compare_swap) \
     FORM(send)                \
     FORM(send_imm)            \
+    FORM(send_to)             \
+    FORM(send_imm_to)         \
     FORM(nop)
 
 #define GDA_COLLECTIVE_OPERATION(NAME)                                      \

@@ -62,6 +62,17 @@ struct gda_mr {
     uint32_t reserved;
 };
 
+// Where a datagram goes: an address vector's 48 bytes as a work request carries them (wqe_av_seg). Made by
+// QueuePair.peer(). Passed to kernels by value.
+struct gda_address {
+    uint64_t key;    // Q_Key
+    uint64_t queue;  // the receiver's queue pair
+    uint64_t hardware;
+    uint64_t route;
+    uint64_t gid_first;
+    uint64_t gid_last;
+};
+
 // A completion queue. Written by the NIC (ring) and by whoever polls (record).
 struct gda_cq {
     uint64_t ring;    // 64-byte entries
@@ -159,5 +170,6 @@ GDA_ASSERT_AT(gda_receive_queue, received, 128);
 GDA_ASSERT_AT(gda_queue, window, 256);
 GDA_ASSERT_AT(gda_queue, receive, 768);
 GDA_ASSERT_AT(gda_received, bytes, 16);
+static_assert(sizeof(gda_address) == 48, "handle sizes are ABI");
 static_assert(sizeof(gda_mr) == 32 && sizeof(gda_cq) == 32 && sizeof(gda_received) == 32, "handle sizes are ABI");
 static_assert(sizeof(gda_qp) == 256 && sizeof(gda_queue) == 960, "handle sizes are ABI");

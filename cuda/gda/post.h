@@ -222,6 +222,32 @@ GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const send_re
     store_control(q, slot, index, r.opcode, r.bytes != 0 ? 2 : 1, c, r.immediate_be);
 }
 
+// A send over UD: the request itself says to whom. Control and address fill a block, the data begins the next.
+struct datagram_request {
+    uint32_t opcode;
+    uint32_t immediate_be;
+    uint64_t addr;
+    uint32_t lkey_be;
+    uint32_t bytes;  // at least 1
+    gda_address to;
+};
+
+template <>
+struct extent<datagram_request> {
+    static constexpr uint64_t BLOCKS = 2;
+    static constexpr uint64_t LAST = 0;
+};
+
+GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const datagram_request& r, conduct c) {
+    static_assert(GDA_BYTES_OF(wqe_av_seg) == sizeof(gda_address), "three segments");
+    uint8_t* slot = slot_address(q, index);
+    target::store_segment(segment_of(slot, 1), r.to.key, r.to.queue);
+    target::store_segment(segment_of(slot, 2), r.to.hardware, r.to.route);
+    target::store_segment(segment_of(slot, 3), r.to.gid_first, r.to.gid_last);
+    store_data(slot_address(q, index + 1), r.addr, r.lkey_be, r.bytes);
+    store_control(q, slot, index, r.opcode, 5, c, r.immediate_be);
+}
+
 // Nothing but a completion.
 struct nop_request {};
 

@@ -23,7 +23,7 @@ from gda.errors import (
     UnavailableError,
     VerbsError,
 )  # fmt: skip
-from gda.nic import command
+from gda.nic import command, datagram
 from gda.nic.addresses import find_again, routed, wanted_index
 from gda.nic.connection import (
     ACK_TIMEOUT,
@@ -55,7 +55,7 @@ _BLOCK = int(formats.WQE_BASIC_BLOCK_BYTES)
 _CQE = int(formats.CQE_BYTES)
 _RECEIVE = int(formats.WQE_SEGMENT_BYTES)  # one data segment each
 _SCRATCH_BYTES = 8
-_SERVICES = {"RC": int(formats.MLX5_QPC_ST_RC), "UC": int(formats.MLX5_QPC_ST_UC)}
+_SERVICES = {"RC": int(formats.MLX5_QPC_ST_RC), "UC": int(formats.MLX5_QPC_ST_UC), "UD": int(formats.MLX5_QPC_ST_UD)}
 _MIN_RECEIVES = _BLOCK // _RECEIVE  # the send queue behind them starts on a basic block
 
 
@@ -69,7 +69,7 @@ class QueuePair(Visible):
     `receive_depth` receives can be posted (a power of two from 4; 0: none), completed in a ring of as many entries
     (placement "receive_cq", by default where "cq" is; the receive queue lies before the send queue, in its memory);
     `transport` "RC" is reliable and has all operations; "UC" has puts, sends and signals that set, and what is lost
-    stays lost, without an error: both sides must be of one kind;
+    stays lost, without an error; "UD" sends datagrams, to any `peer()`. Both sides must be of one kind;
     `gid_index`, `psn`, `user_index` fix what is otherwise chosen; `allow_unconnected` lets kernels take it before it
     is connected. Fits as a kernel argument `gda_qp*`.
     """
@@ -205,16 +205,26 @@ class QueuePair(Visible):
         before = self.nic.counters()
         log_atomics = min(4, self.nic.capabilities.log_max_ra_req_qp), min(4, self.nic.capabilities.log_max_ra_res_qp)
         try:
-            command.rst2init_qp(self._qp, qpn=self.qpn, qpc=init_fields(path, self._serves_atomics))
-            command.init2rtr_qp(self._qp, qpn=self.qpn, qpc=rtr_fields(path, remote, self.qpn, log_atomics[1]))
-            command.rtr2rts_qp(
-                self._qp, qpn=self.qpn, qpc=rts_fields(path, self.psn, log_atomics[0], ack_timeout, retry_count)
-            )
+            fields = [
+                init_fields(path, self._serves_atomics),
+                rtr_fields(path, remote, self.qpn, log_atomics[1]),
+                rts_fields(path, self.psn, log_atomics[0], ack_timeout, retry_count),
+            ]
+            if self.transport == "UD":
+                fields = [datagram.init_fields(path), datagram.rtr_fields(path), datagram.rts_fields(self.psn)]
+            command.rst2init_qp(self._qp, qpn=self.qpn, qpc=fields[0])
+            command.init2rtr_qp(self._qp, qpn=self.qpn, qpc=fields[1])
+            command.rtr2rts_qp(self._qp, qpn=self.qpn, qpc=fields[2])
         except GdaError:
             command.qp_2rst(self._qp, qpn=self.qpn)
             raise
         self._remote, self._counters_before = remote, before
         self._handle.update(flags=self._flags())
+
+    def peer(self, remote: ConnectionInfo) -> datagram.Peer:
+        """Where `gda_send_to` sends to the queue pair with this info, as the kernel argument `gda_address` (UD)."""
+        self._resources.check()
+        return datagram.peer(self._path(remote, self.nic.active_mtu), remote, self.qpn)
 
     @property
     def remote(self) -> ConnectionInfo | None:
@@ -396,7 +406,9 @@ class QueuePair(Visible):
             "qpn": self.qpn,
             "log_sq_size": self.depth.bit_length() - 1,
             "deadline_ns": self._deadline_ns,
-            "max_message_bytes": min(1 << 30, port.max_message_bytes, 1 << (capabilities.log_max_msg or 30)),
+            "max_message_bytes": 128 << self.nic.active_mtu  # one packet
+            if self.transport == "UD"
+            else min(1 << 30, port.max_message_bytes, 1 << (capabilities.log_max_msg or 30)),
             "scratch": self._scratch.address,
             "scratch_lkey_be": key_in_memory(self._scratch.lkey),
             "cq": {"cqn": self.cqn, "log_size": self._cq_entries.bit_length() - 1, "flags": cq_flags},

@@ -60,6 +60,9 @@ GDA_KERNEL(masked_swap_32)(gda_qp* qp, gda_mr local, uint64_t to, gda_mr remote,
                            uint32_t compare_mask, uint32_t swap, uint32_t swap_mask, gda_ticket* t) {
     t[ME] = gda_masked_compare_swap<uint32_t>(qp, local, to, remote, at, compare, compare_mask, swap, swap_mask);
 }
+GDA_KERNEL(send_to)(gda_qp* qp, gda_address to, gda_mr local, uint64_t from, uint64_t bytes, gda_ticket* t) {
+    t[ME] = gda_send_imm_to(qp, to, local, from, bytes, 0xcafebabe);
+}
 GDA_KERNEL(nop)(gda_qp* qp, gda_ticket* t) { t[ME] = gda_nop(qp); }
 // Lanes that do different things on one queue.
 GDA_KERNEL(mixed)(gda_qp* qp, gda_mr remote, gda_mr local, gda_ticket* t) {
@@ -235,6 +238,16 @@ def test_masked_compare_swap_has_two_blocks(k: Kernel, owned: bool, start: int) 
     assert queue.send_counter == start + 2
     k.nop[1, 1](queue, t)
     assert t[0] == start + 3
+
+
+def test_datagram(k: Kernel, owned: bool) -> None:
+    """Control and address fill the first block, here the ring's last one."""
+    queue, t = ToyQueue(owned=owned, start=7), tickets()
+    k.send_to[1, 1](queue, bytes(range(48)), LOCAL, 0x40, 0x20, t)
+    assert t[0] == 8
+    assert queue.wqe(7) == bytes.fromhex("0000070b 12345605 00000008 cafebabe") + bytes(range(48))
+    assert queue.wqe(8) == golden("00000020 11223344 0000aabbccdd0040")
+    assert queue.send_counter == 9
 
 
 def test_nop(k: Kernel, owned: bool) -> None:

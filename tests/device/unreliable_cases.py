@@ -11,7 +11,7 @@ import pytest
 
 import gda
 from gda import formats
-from gda.errors import ArgumentError, CompletionError
+from gda.errors import ArgumentError, CompletionError, OutOfBoundsError
 
 from .operation_cases import LIMIT_S, Allocate, numbers
 
@@ -64,9 +64,28 @@ def test_what_uc_does_not_have(
         unreliable[name][1, 1](a, own, 0, remote, 0, 8, limit_ns)
 
 
+def test_datagrams(allocate: Allocate, nic: gda.Nic, unreliable: gda.Kernel, limit_ns: int) -> None:
+    """Two senders, one receiver; each datagram says to whom, and arrives behind 40 bytes of header."""
+    a, b = nic.loopback_pair(depth=16, receive_depth=8, transport="UD")
+    c, _ = nic.loopback_pair(depth=16, transport="UD")
+    src, inbox, out = allocate(4096), allocate(4 * 1040), allocate(4 * formats.layouts["gda_received"].bytes)
+    src.write(0, np.random.default_rng(1).bytes(4096))
+    unreliable.gda_kernel_post_receive[1, 4](b, inbox, 0, 1040)
+    unreliable.gda_kernel_send_to[1, 3](a, a.peer(b.info), src, 0, 1000, limit_ns)
+    unreliable.gda_kernel_send_to[1, 1](c, c.peer(b.info), src, 3000, 1000, limit_ns)
+    for number in range(4):
+        unreliable.take[1, 1](b, out)
+        assert formats.layouts["gda_received"].unpack(out.read(0, 32))["bytes"] == 1040
+        assert inbox.read(1040 * number + 40, 1000) == src.read(1000 * number, 1000)
+    with pytest.raises(OutOfBoundsError):  # more than a packet
+        unreliable.gda_kernel_send_to[1, 1](a, a.peer(b.info), allocate(1 << 16), 0, 4097, limit_ns)
+    with pytest.raises(OutOfBoundsError):
+        unreliable.gda_kernel_send_to[1, 1](a, a.peer(b.info), src, 0, 0, limit_ns)
+
+
 def test_transports_do_not_mix(nic: gda.Nic) -> None:
     reliable, other = nic.queue_pair(), nic.queue_pair(transport="UC")
     with reliable, other, pytest.raises(ArgumentError, match="one queue pair is RC, the other UC"):
         gda.nic.connect(reliable, other)
-    with pytest.raises(ArgumentError, match="transport='TCP' is not one of RC, UC"):
+    with pytest.raises(ArgumentError, match="transport='TCP' is not one of RC, UC, UD"):
         nic.queue_pair(transport="TCP")

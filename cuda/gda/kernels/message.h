@@ -33,3 +33,10 @@ GDA_KERNEL(gda_kernel_wait_receive)(gda_qp* qp, gda_received* received, uint64_t
     uint64_t thread = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     gda_report(status, gda_wait_receive(qp, received + thread, deadline_ns));
 }
+
+// Every thread sends its own piece to `to`, over UD, and waits until it is sent.
+GDA_KERNEL(gda_kernel_send_to)(gda_qp* qp, gda_address to, gda_mr src, uint64_t src_offset, uint64_t bytes,
+                               uint64_t deadline_ns, gda_status* status) {
+    uint64_t thread = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    gda_report(status, gda_wait(qp, gda_send_to(qp, to, src, src_offset + thread * bytes, bytes), deadline_ns));
+}
