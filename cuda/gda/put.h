@@ -48,6 +48,7 @@ GDA_DEVICE rdma_request piece_of(const transfer_plan& p, uint32_t opcode, uint64
 }
 
 // Posts all messages of a transfer of several but the last, and answers that one's offset. `*refused` becomes why not.
+// An owner's lanes come here together, also those whose own transfer is a single message.
 template <class Poster>
 GDA_DEVICE uint64_t post_first_pieces(Poster& p, const transfer_plan& t, uint32_t opcode, uint64_t bytes,
                                       uint32_t flags, gda_status* refused) {
@@ -60,7 +61,7 @@ GDA_DEVICE uint64_t post_first_pieces(Poster& p, const transfer_plan& t, uint32_
         if (*refused == 0 && gda_failed(ticket)) *refused = ticket & ~GDA_TICKET_FAILED;
         round += p.shares() * t.most;
     }
-    return (bytes - 1) / t.most * t.most;
+    return bytes > t.most ? (bytes - 1) / t.most * t.most : 0;
 }
 
 // `last_opcode` and the immediate are the last message's.
@@ -73,7 +74,7 @@ GDA_DEVICE gda_ticket transfer(Poster& p, uint32_t opcode, uint32_t last_opcode,
     if (!within(remote, remote_offset, bytes) || !within(local, local_offset, bytes)) refused = out_of_bounds(p.q);
     transfer_plan t = plan_of(p.q, remote, remote_offset, local, local_offset);
     uint64_t last = 0;
-    if (__builtin_expect(bytes > t.most, 0)) last = post_first_pieces(p, t, opcode, bytes, flags, &refused);
+    if (__builtin_expect(p.any(bytes > t.most), 0)) last = post_first_pieces(p, t, opcode, bytes, flags, &refused);
     rdma_request r = piece_of(t, last_opcode, last, bytes - last);
     r.immediate_be = be32(immediate);
     return p.submit(r, manner_of(flags, true), refused);

@@ -63,7 +63,8 @@ GDA_DEVICE gda_ticket put_signal(Poster& p, const gda_mr& dst, uint64_t dst_offs
         refused = out_of_bounds(p.q);
     }
     transfer_plan t = plan_of(p.q, dst, dst_offset, src, src_offset);
-    uint64_t last = post_first_pieces(p, t, WRITE, bytes, flags, &refused);
+    uint64_t last = 0;
+    if (__builtin_expect(p.any(bytes > t.most), 0)) last = post_first_pieces(p, t, WRITE, bytes, flags, &refused);
     rdma_request data = piece_of(t, WRITE, last, bytes - last);
     manner m = manner_of(flags, true);
     if (operation == GDA_SIGNAL_SET) {

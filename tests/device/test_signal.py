@@ -88,6 +88,13 @@ def test_put_signal(k: Kernel, owned: bool, operation: int, text: str) -> None:
     assert queue.send_counter == 2
 
 
+def test_put_signal_without_bytes(k: Kernel, owned: bool) -> None:
+    queue, t = ToyQueue(16, owned=owned), np.zeros(1, np.uint64)
+    k.put_signal[1, 1](queue, REMOTE, 0x100, LOCAL, 0x40, 0, 0x10, 1, ADD, t)
+    assert t[0] == 2
+    assert queue.wqe(0) == golden("00000008 12345602 00000000 00000000 1122334455660100 55667788 00000000")
+
+
 def test_pairs_of_a_warp_lie_side_by_side(k: Kernel) -> None:
     queue, t = ToyQueue(128), np.zeros(32, np.uint64)
     k.put_signal[1, 32](queue, REMOTE, 0x100, LOCAL, 0x40, 8, 0x10, 1, ADD, t)
