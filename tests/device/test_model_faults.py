@@ -58,19 +58,17 @@ OVERRUN = "the completion queue overruns: the NIC does not surely see that an en
 # Barriers and orders that are taken away, one at each place.
 REMOVED = (
     Fault("`wqe_before_doorbell_record` in `publish_shared`", "pp", NOT_THERE),
-    Fault("`wqe_before_doorbell_record` in `publish_owned`", "--owned --nic --depth 2 pppw", NOT_WRITTEN),
+    Fault("`own_wqe_before_doorbell_record` in `publish_owned`", "--owned --nic --depth 2 pppw", NOT_WRITTEN),
     Fault("`own_wqe_before_doorbell_record` in `ring`", "--owned --registers --nic --depth 2 pppw", NOT_WRITTEN),
     Fault("`wqe_before_doorbell` in `tell_nic`", "--recordless p p", NOT_THERE),
     Fault("`doorbell_record_before_doorbell` in `tell_nic`", "p", LOST),
-    Fault("`doorbell_before_ready` in `ring_and_park`", "--recordless p p", DOORBELLS),
-    Fault("`earlier_slots_before_mine` in `publish_shared`", "p p", RECORDS),
-    Fault("`earlier_slots_before_mine` in `ring_and_park`", "p p", NOT_THERE),
-    Fault("`earlier_slots_before_mine` in `take_written`", "ppp ppp", NOT_THERE, laps=True),
+    Fault("`doorbell_before_ready` in `publish_shared`", "--recordless p p", DOORBELLS),
+    Fault("`earlier_slots_before_mine` in `ring_for_others`", "p p", RECORDS),
     Fault("`earlier_slots_before_mine` in `await_window`", "--start 1 22 22", NOT_THERE, laps=True),
     Fault("`cqe_read` in `poll_collapsed`", "--nic --depth 2 pw p", NO_DATA),
     Fault("`cqe_read` in `poll_ring`", "--nic --ring --depth 2 ppw", NO_DATA),
     Fault("`load_shared_acquire` in `load_done`", "--nic --depth 2 pw pw", NO_DATA),
-    Fault("`load_shared_acquire` in `reserve`", "--nic --depth 2 pwp p", TOO_EARLY),
+    Fault("`load_done` in `reserve`", "--nic --depth 2 pwp p", TOO_EARLY),
     Fault("`load_shared_acquire` in `await_room`", "--nic --ring --depth 2 ppw p", TOO_EARLY),
     Fault("`raise_release` in `take_in`", "--nic --depth 2 pw pw", NO_DATA),
     Fault("`compare_swap` in `poll_ring`", "--nic --ring --depth 2 ppw p", CONSUMERS),
@@ -81,17 +79,19 @@ RECORD = """        target::store_record(q.record, be32(GDA_FIELD(qp_doorbell_re
         target::doorbell_record_before_doorbell(q.scope);
 """
 DOORBELL = "be32(GDA_FIELD(send_doorbell, wqe_index, counter))));\n"
-PARK = "uint64_t seen = target::exchange_if(window_word(q, t.end), t.word, parked_at(t.end) | written(t.word));"
-RING = "    ring_or_defer(qp, q, t.end, more);\n    for"
-READY = "    target::raise(&qp->ready, t.end);\n"
-BARRIER = "    target::wqe_before_doorbell_record(q.scope);\n    if (!mine) {"
 STORE = "    if (g.rank < lanes) ticket = store_at(q, c.base + g.rank * BLOCKS, request, m);\n"
-PUBLISH = "            publish_shared(qp, q, c, m.more);\n"
+PUBLISH = "            publish_shared(qp, q, c, seen, m.more);\n"
+NOTE_BARRIER = "        target::wqe_before_doorbell_record(q.scope);  // here before the note\n"
+RING = "        ring_or_defer(qp, q, end, more);\n"
+READY = "        target::store_shared(&qp->ready, end);\n"
+LAST = "    target::store_shared(&qp->ready, end);\n}"
+CLEAR = ("        clear_words(q.window, c.base, end);\n", "        clear_words(q.window, at, end);\n")
+LOOK_AHEAD = "    target::earlier_slots_before_mine(q.scope);\n    for (;;) {"
+FOR_OTHERS = "        target::earlier_slots_before_mine(q.scope);\n        ring_doorbell(qp, q, t.end);"
+PARK = "target::exchange_if(window_word(q.window, t.end), t.word, parked_at(t.end) | written(t.word));"
+LOOK = "if (found == end && (seen & FLAGS) == parked_at(slot)) found = slot;"
 CONSUMER = "        // The record frees entries for the NIC;"
 TAKE_IN = "        take_in(qp, q, done, all);\n"
-CLEAR = ("    if (mine) clear_words(q, c.base, t.end);\n", "    clear_words(q, found, end);\n")
-LAST = "    ring_and_park(qp, q, t, more);\n"
-TAKE = "take_written(q, t, false);  // of those who came before the token was found\n"
 
 # Steps that change places, or are left out.
 SWAPPED = (
@@ -110,44 +110,47 @@ SWAPPED = (
         NOT_THERE,
         (Edit("submit.h", STORE, ""), Edit("submit.h", PUBLISH, PUBLISH + STORE)),
     ),
-    Fault(
-        "the note, then the barrier behind the work request",
-        "p p",
-        NOT_THERE,
-        (Edit("token.h", BARRIER, "    if (mine) target::wqe_before_doorbell_record(q.scope);\n    if (!mine) {"),),
-    ),
-    Fault(
-        "`ready`, then the parking",
-        "p p p",
-        LOST,
-        (Edit("token.h", RING, RING.replace("    for", READY + "    for")),),
-    ),
+    Fault("the note, then the barrier behind the work request", "p p", NOT_THERE, (Edit("token.h", NOTE_BARRIER, ""),)),
+    Fault("`ready`, then the record", "p p", RECORDS, (Edit("token.h", RING, READY + RING),)),
     Fault(
         "`ready`, then the clearing of the window's words",
         "ppp ppp",
         LOST,
         (
             *(Edit("token.h", clear, "") for clear in CLEAR),
-            Edit("token.h", LAST, LAST + "    clear_words(q, c.base, c.base + c.count);\n"),
+            Edit("token.h", LAST, LAST[:-1] + "    clear_words(q.window, c.base, c.base + c.count);\n}"),
         ),
         laps=True,
     ),
     Fault(
-        "`done`, then the completion queue's record",
-        "--nic --ring --depth 2 ppw p",
-        OVERRUN,
-        (Edit("poll.h", TAKE_IN, ""), Edit("poll.h", CONSUMER, TAKE_IN + CONSUMER)),
+        "the window's next words are read, then the barrier behind the token",
+        "ppp ppp",
+        NOT_THERE,
+        (Edit("token.h", LOOK_AHEAD, "    for (;;) {"),),
+        laps=True,
+    ),
+    Fault(
+        "no barrier between the window's words and the record",
+        "p p p",
+        NOT_THERE,
+        (Edit("token.h", FOR_OTHERS, "        ring_doorbell(qp, q, t.end);"),),
+    ),
+    Fault(
+        "who finds the token by its note does not wait for its last holder",
+        "p p",
+        RECORDS,
+        (Edit("token.h", "&at, &t) || !await_token(qp, at)) return;", "&at, &t)) return;"),),
     ),
     Fault(
         "the token is parked by a store that looks at nothing",
-        "p p",
+        "p p p",
         LOST,
         (
             Edit(
                 "token.h",
-                PARK,
+                f"uint64_t seen = {PARK}",
                 "uint64_t seen = t.word;\n"
-                "        target::store_shared(window_word(q, t.end), parked_at(t.end) | written(t.word));",
+                "        target::store_shared(window_word(q.window, t.end), parked_at(t.end) | written(t.word));",
             ),
         ),
     ),
@@ -155,20 +158,13 @@ SWAPPED = (
         "a note that does not look for the token",
         "p p",
         LOST,
-        (
-            Edit(
-                "token.h",
-                "if (found == end && (seen & FLAGS) == parked_at(slot)) found = slot;",
-                "(void)FLAGS, (void)seen;",
-            ),
-        ),
+        (Edit("token.h", LOOK, "(void)FLAGS, (void)seen;"),),
     ),
     Fault(
-        "the window's next words are read, then the barrier behind the token",
-        "ppp ppp",
-        NOT_THERE,
-        (Edit("token.h", TAKE, TAKE.replace("false", "true")),),
-        laps=True,
+        "`done`, then the completion queue's record",
+        "--nic --ring --depth 2 ppw p",
+        OVERRUN,
+        (Edit("poll.h", TAKE_IN, ""), Edit("poll.h", CONSUMER, TAKE_IN + CONSUMER)),
     ),
     Fault(
         "a wait that does not ring for a deferred doorbell",
