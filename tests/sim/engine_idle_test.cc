@@ -12,37 +12,13 @@
 
 #include <thread>
 
-#include "tests/sim/engine_rig.h"
+#include "tests/sim/engine_doorbells.h"
 
 using namespace rig;
 
 namespace {
 
 const uint64_t NEVER_NS = 3600u * 1000000000ull;
-
-// The doorbell page as a driver lays it out: shared memory that the engine and the program map each for itself.
-struct Doorbells {
-    explicit Doorbells(Nic& n) : nic(n), fd(memfd_create("doorbells", MFD_CLOEXEC)) {
-        CHECK_EQ(ftruncate(fd, 4096), 0);
-        CHECK_EQ(nic.device.detach_uar(Nic::PAGE), 0);
-        engine = map(nullptr, 0);
-        program = map(nic.page_memory->p, MAP_FIXED);
-        CHECK_EQ(nic.device.attach_uar(Nic::PAGE, engine), 0);
-        CHECK_EQ(nic.device.map_uar(Nic::PAGE, program), 0);
-    }
-    ~Doorbells() {
-        nic.device.set_thread(sim::Device::Thread::off);
-        nic.device.detach_uar(Nic::PAGE);
-        munmap(engine, 4096);
-        close(fd);
-    }
-    uint8_t* map(uint8_t* at, int flags) const {
-        return static_cast<uint8_t*>(mmap(at, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | flags, fd, 0));
-    }
-    Nic& nic;
-    int fd;
-    uint8_t *engine = nullptr, *program = nullptr;
-};
 
 bool soon(const std::function<bool()>& done) {
     for (const uint64_t end = now_ns() + 20000000000u; !done();) {
@@ -218,12 +194,6 @@ void a_timer_wakes() {
     CHECK_EQ(w.counter("wakes_by_store"), 1);
     CHECK_EQ(w.counter("looks_around"), 0);
 }
-
-struct Card {  // what two processes tell each other
-    uint8_t gid[16];
-    uint32_t qpn, key;
-    uint64_t address;
-};
 
 // In a process of its own: says who it is, hears of the other, and writes when it is told to.
 int write_from_elsewhere(int in, int out) {

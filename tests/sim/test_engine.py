@@ -7,6 +7,7 @@ programs. Everything is compiled once per session and flavour, into a temporary 
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -172,6 +173,17 @@ def test_benchmark_runs(build: Build, tmp_path: Path) -> None:
     assert "post to completion" in result.stdout
     assert "in flight" in result.stdout
     assert result.stdout.count("GB/s") == 6
+
+
+def test_benchmark_of_waking_runs(build: Build, tmp_path: Path) -> None:
+    """It prints its figures; how large they are depends on what else the machine does."""
+    program = str(build("wake_bench", "plain"))
+    result = run([program, "1", "50"], env=environment(build, "wake_bench", "plain", tmp_path))
+    assert result.returncode == 0, result.stdout + result.stderr
+    figures = json.loads(result.stdout)
+    names = ("arrival_to_answer_us", "wake_call_us")
+    assert set(figures) == {f"{name}{which}" for name in names for which in ("", "_p90", "_least")}
+    assert all(value > 0 for value in figures.values())
 
 
 def test_no_link_to_drivers(build: Build) -> None:
