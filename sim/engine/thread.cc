@@ -121,6 +121,9 @@ class Sleeper {
             state_.ring_waits = woken == Woken::by_store;
             if (woken == Woken::by_packet || woken == Woken::by_store) step_now(state_, false);
             state_.ring_waits = false;
+            // The system tends to run a thread that a pipe wakes on the core of who wrote to it: the sender could not
+            // look for the answer before the release.
+            if (woken == Woken::by_packet) sched_yield();
             state_.watch.release();
             if (woken != Woken::by_time) slept = Slept::woken;
         } else {
