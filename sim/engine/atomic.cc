@@ -51,14 +51,12 @@ bool execute(DeviceState& s, const AtomicOperation& o, const Span& target, uint6
     uint64_t before = 0, after = 0;
     if (target.scattered) return execute_in_part(s, o, target, was, whose);
     if (target.gpu) {
-        if (copy(s, {reinterpret_cast<uint8_t*>(&before), o.bytes, nullptr, nullptr, false}, 0, target, whose) !=
-            Copied::yes) {
+        if (copy(s, plain_span(&before, o.bytes), 0, target, whose) != Copied::yes) {
             return false;
         }
         *was = before;
         if (!apply(o, before, &after)) return true;
-        return copy(s, target, 0, {reinterpret_cast<uint8_t*>(&after), o.bytes, nullptr, nullptr, false}, whose) ==
-               Copied::yes;
+        return copy(s, target, 0, plain_span(&after, o.bytes), whose) == Copied::yes;
     }
     bool there = guarded_load(target.address, o.bytes, &before);
     for (bool done = false; there && !done;) {

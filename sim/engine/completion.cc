@@ -195,21 +195,10 @@ void sweep_arming(DeviceState& s, UarPage* page, size_t slice) {
 void join_page(Cq* cq) {
     const bool mailbox = cq->record.umem && !cq->record.umem->gpu && !(cq->collapsed && cq->ignore_overrun);
     cq->arm_mailbox = mailbox && guarded_store32(arm_record(cq), TAKEN_BE);
-    UarPage* page = cq->page;
-    cq->place_on_page = static_cast<uint32_t>(page->cqs.size());
-    page->cqs.push_back(cq);
-    static const uint32_t nothing = 0;  // without a mailbox there is never a change
-    page->arm_records.add(cq->arm_mailbox ? arm_record(cq) : &nothing);
-    if (cq->arm_mailbox) page->arm_records.seen(cq->place_on_page, TAKEN_BE);
+    join(cq->page->cqs, cq->page->arm_records, cq, cq->arm_mailbox ? arm_record(cq) : &NO_RECORD);
+    if (cq->arm_mailbox) cq->page->arm_records.seen(cq->place_on_page, TAKEN_BE);
 }
 
-void leave_page(Cq* cq) {
-    UarPage* page = cq->page;
-    Cq* last = page->cqs.back();
-    page->cqs[cq->place_on_page] = last;
-    last->place_on_page = cq->place_on_page;
-    page->cqs.pop_back();
-    page->arm_records.remove(cq->place_on_page);
-}
+void leave_page(Cq* cq) { leave(cq->page->cqs, cq->page->arm_records, cq); }
 
 }  // namespace sim

@@ -189,25 +189,17 @@ void sweep_records(DeviceState& s, bool idle) {
 }
 
 void join_page(Qp* qp) {
-    UarPage* page = qp->page;
-    qp->place_on_page = static_cast<uint32_t>(page->qps.size());
-    page->qps.push_back(qp);
-    const bool readable = qp->record.umem && !qp->record.umem->gpu;
-    static const uint32_t nothing = 0;  // without a record there is never a change
-    const uint32_t offset = GDA_DWORD_OFFSET(qp_doorbell_record, send_counter);
-    page->records.add(readable          ? reinterpret_cast<const uint32_t*>(qp->record.address() + offset)
-                      : qp->record.umem ? nullptr
-                                        : &nothing);
+    const uint32_t* record = &NO_RECORD;
+    if (qp->record.umem) {
+        const uint32_t offset = GDA_DWORD_OFFSET(qp_doorbell_record, send_counter);
+        record = qp->record.umem->gpu ? nullptr : reinterpret_cast<const uint32_t*>(qp->record.address() + offset);
+    }
+    join(qp->page->qps, qp->page->records, qp, record);
 }
 
 void leave_page(Qp* qp) {
-    UarPage* page = qp->page;
-    Qp* last = page->qps.back();
-    page->qps[qp->place_on_page] = last;
-    last->place_on_page = qp->place_on_page;
-    page->qps.pop_back();
-    page->records.remove(qp->place_on_page);
-    for (Qp*& known : page->recent) {
+    leave(qp->page->qps, qp->page->records, qp);
+    for (Qp*& known : qp->page->recent) {
         if (known == qp) known = nullptr;
     }
 }

@@ -194,7 +194,7 @@ bool resolve(const DeviceState& s, uint32_t key, uint64_t address, uint64_t byte
 
 bool each_part(const DeviceState& s, const Span& span, uint64_t offset, uint64_t bytes,
                const std::function<bool(const Span&)>& visit) {
-    if (!span.scattered) return visit({span.address + offset, bytes, span.gpu, nullptr, span.relaxed});
+    if (!span.scattered) return visit(plain_span(span.address + offset, bytes, span.gpu, span.relaxed));
     std::string unused;
     return walk(s, *span.scattered, reinterpret_cast<uint64_t>(span.address) + offset, bytes, nullptr, 1, &visit,
                 &unused);

@@ -28,7 +28,7 @@ void said(DeviceState& s, const char* whose, const std::string& problem) {
 }  // namespace
 
 Span payload_span(const DeviceState& s, const iovec& part) {
-    Span span = {static_cast<uint8_t*>(part.iov_base), part.iov_len, nullptr, nullptr, false};
+    Span span = plain_span(part.iov_base, part.iov_len);
     if (!s.gpu_umems) return span;
     const uint64_t address = reinterpret_cast<uint64_t>(part.iov_base);
     s.umems.each([&](const Umem& umem) {
@@ -44,17 +44,13 @@ Copied copy_parts(DeviceState& s, const Span& destination, uint64_t offset, cons
     Copied copied = Copied::yes;
     uint64_t at = 0;
     const bool split_source = source.scattered != nullptr;
-    const bool whole = each_part(
-        s, split_source ? source : destination, split_source ? 0 : offset, source.bytes, [&](const Span& part) {
-            if (split_source) {
-                copied = copy(s, destination, offset + at, part, whose);
-            } else {
-                const Span from = {source.address + at, part.bytes, source.gpu, nullptr, false};
-                copied = copy(s, part, 0, from, whose);
-            }
-            at += part.bytes;
-            return copied == Copied::yes;
-        });
+    const Span& split = split_source ? source : destination;
+    const bool whole = each_part(s, split, split_source ? 0 : offset, source.bytes, [&](const Span& part) {
+        copied = split_source ? copy(s, destination, offset + at, part, whose)
+                              : copy(s, part, 0, plain_span(source.address + at, part.bytes, source.gpu), whose);
+        at += part.bytes;
+        return copied == Copied::yes;
+    });
     if (whole || copied != Copied::yes) return copied;
     return split_source ? Copied::no_source : Copied::no_destination;
 }
@@ -94,7 +90,7 @@ Copied copy(DeviceState& s, const Span& destination, uint64_t offset, const Span
 
 uint8_t* bring_to_host(DeviceState& s, const Span& source, uint64_t offset, const char* whose) {
     s.bounce.resize(Inbox::PACKET_PAYLOAD_BYTES);
-    const Span to = {s.bounce.data() + offset, source.bytes, nullptr, nullptr, false};
+    const Span to = plain_span(s.bounce.data() + offset, source.bytes);
     return copy(s, to, 0, source, whose) == Copied::yes ? to.address : nullptr;
 }
 
@@ -114,7 +110,7 @@ bool list_parts(DeviceState& s, const Span& span, uint64_t offset, uint64_t byte
     };
     // The ordinary span is spared the indirection.
     return span.scattered ? each_part(s, span, offset, bytes, add)
-                          : add({span.address + offset, bytes, span.gpu, nullptr, false});
+                          : add(plain_span(span.address + offset, bytes, span.gpu));
 }
 
 bool read_ring(DeviceState& s, const Region& region, uint64_t offset, void* to, size_t bytes, const char* whose) {

@@ -31,7 +31,7 @@ uint32_t random(DeviceState& s) {  // xorshift: the same everywhere for the same
 }
 
 void show(DeviceState& s, const LateWrite& write) {
-    const Span from = {const_cast<uint8_t*>(write.bytes.data()), write.bytes.size(), nullptr, nullptr, false};
+    const Span from = plain_span(write.bytes.data(), write.bytes.size());
     if (copy(s, write.to, 0, from, write.qp->name) == Copied::yes) return;
     s.report.say(text("%s: a write to 0x%" PRIx64 " (MR key 0x%x) was late, and its memory is gone: it was "
                       "acknowledged all the same; keep memory mapped until its key is destroyed",
@@ -148,14 +148,14 @@ Copied write_in_order(DeviceState& s, const Qp* qp, const Span& destination, uin
     const bool whole = each_part(s, destination, offset, source.bytes, [&](const Span& part) {
         if (!unordered && !part.relaxed) {
             make_all_visible(s);
-            result = copy(s, part, 0, {source.address + at, part.bytes, source.gpu, nullptr, false}, qp->name);
+            result = copy(s, part, 0, plain_span(source.address + at, part.bytes, source.gpu), qp->name);
             at += part.bytes;
             return result == Copied::yes;
         }
         for (uint64_t done = 0; done < part.bytes && result == Copied::yes; done += qp->mtu) {
             const uint64_t bytes = std::min<uint64_t>(qp->mtu, part.bytes - done);
             LateWrite write;
-            write.to = {part.address + done, bytes, part.gpu, nullptr, part.relaxed};
+            write.to = plain_span(part.address + done, bytes, part.gpu, part.relaxed);
             write.bytes.resize(bytes);
             write.qp = qp;
             write.on_its_way = unordered;
@@ -166,8 +166,8 @@ Copied write_in_order(DeviceState& s, const Qp* qp, const Span& destination, uin
             write.message_bytes = qp->write_bytes;
             write.offset = before + offset + at;
             write.arrived_ns = s.now_ns;
-            const Span from = {source.address + at, bytes, source.gpu, nullptr, false};
-            result = copy(s, {write.bytes.data(), bytes, nullptr, nullptr, false}, 0, from, qp->name);
+            const Span from = plain_span(source.address + at, bytes, source.gpu);
+            result = copy(s, plain_span(write.bytes.data(), bytes), 0, from, qp->name);
             if (result != Copied::yes) result = Copied::no_source;
             at += bytes;
             s.ordering.late.push_back(std::move(write));

@@ -28,7 +28,7 @@ bool scatter(DeviceState& s, Qp* qp, const ParsedWqe& wqe, Message* m, uint64_t 
             continue;
         }
         const uint64_t bytes = std::min(part.bytes - taken, piece.bytes - offset);
-        const Copied copied = copy(s, piece, offset, {part.address + taken, bytes, part.gpu, nullptr, false}, qp->name);
+        const Copied copied = copy(s, piece, offset, plain_span(part.address + taken, bytes, part.gpu), qp->name);
         if (copied == Copied::no_source) {
             packet.unreadable = true;  // the peer's memory: it says so itself
             return false;
@@ -65,8 +65,7 @@ bool place_response(DeviceState& s, Qp* qp, Message* m, const Packet& packet, bo
         // Eight bytes come in the byte order of the host (atomic_req_8B_endianness_mode 1); the mode speaks of no other
         // size, and four bytes are big-endian like the operands: NVSHMEM swaps them.
         if (wqe.atomic.bytes == 4) value = gda::swap32(static_cast<uint32_t>(value));
-        return scatter(s, qp, wqe, m, 0,
-                       {reinterpret_cast<uint8_t*>(&value), wqe.atomic.bytes, nullptr, nullptr, false}, packet);
+        return scatter(s, qp, wqe, m, 0, plain_span(&value, wqe.atomic.bytes), packet);
     }
     const uint64_t whole = uint64_t{packets_for(qp, packet.payload_bytes)} * qp->mtu;
     if (packet.payload_bytes != std::min(whole, m->bytes - offset) || !same_cut(qp, packet)) {

@@ -103,6 +103,10 @@ struct Span {
     const Mkey* scattered;  // not null: a key of pieces; `address` is then the offset of the first byte in its layout
     bool relaxed;           // writes to it may pass earlier ones
 };
+// Bytes of this NIC's own, or of the program: memory of the host unless it says whose.
+inline Span plain_span(const void* address, uint64_t bytes, gpu::Context* gpu = nullptr, bool relaxed = false) {
+    return {static_cast<uint8_t*>(const_cast<void*>(address)), bytes, gpu, nullptr, relaxed};
+}
 
 struct UarPage {
     uint32_t id = 0;

@@ -55,4 +55,22 @@ class Sweep {
     size_t next_ = 0, left_ = 0;
 };
 
+// The record of one that has none, or none to be looked at: it never changes.
+inline const uint32_t NO_RECORD = 0;
+
+// What shares a page, in the order of the sweep over their records; each knows its place.
+template <typename T>
+void join(std::vector<T*>& all, Sweep& records, T* one, const uint32_t* record) {
+    one->place_on_page = static_cast<uint32_t>(all.size());
+    all.push_back(one);
+    records.add(record);
+}
+template <typename T>
+void leave(std::vector<T*>& all, Sweep& records, const T* one) {
+    all.back()->place_on_page = one->place_on_page;
+    all[one->place_on_page] = all.back();
+    all.pop_back();
+    records.remove(one->place_on_page);
+}
+
 }  // namespace sim

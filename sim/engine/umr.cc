@@ -57,7 +57,7 @@ bool read_layout(DeviceState& s, Qp* qp, uint32_t count, uint32_t ds, Layout* la
                      fetched.size(), qp, Access::local_read, &from, why)) {
             return false;
         }
-        if (copy(s, {fetched.data(), fetched.size(), nullptr, nullptr, false}, 0, from, qp->name) != Copied::yes) {
+        if (copy(s, plain_span(fetched.data(), fetched.size()), 0, from, qp->name) != Copied::yes) {
             *why = "the translations cannot be read";
             return false;
         }
