@@ -49,6 +49,7 @@ def test_nvrtc(name: str, arch: str, nvrtc: tuple[int, int]) -> None:
 
 
 LAUNCHED = {
+    "litmus.cu": (Path(__file__).parent / "litmus.cu").read_text(),
     "toy_nic_gpu.cu": (Path(__file__).parent / "toy_nic_gpu.cu").read_text(),
     "operations": test_operations.OPERATIONS,
     "messages": test_message.MESSAGES,
