@@ -13,6 +13,10 @@ from .explore import SMALL_WINDOW, Edit, Found, build, explore
 
 # Explored to the end: threads that put, fill rings, wait, defer; a script for each thread (model/explore.cc).
 WHOLE = (
+    "--gpu-scope p p p",
+    "--gpu-scope --start 31 2 pp",
+    "--gpu-scope --recordless p p p",
+    "--gpu-scope --nic --depth 2 p p",
     "p",
     "p p p p",
     "--start 31 pp p p",
@@ -42,9 +46,18 @@ WHOLE = (
     "--owned --registers --nic --depth 8 puf",
 )
 # The same where the window's words come round again.
-WHOLE_LAPS = ("pp pp", "ppp ppp", "2p p p", "--start 1 22 22", "--recordless ppp pp")
+WHOLE_LAPS = (
+    "--gpu-scope ppp pp",
+    "--gpu-scope 2p p p",
+    "pp pp",
+    "ppp ppp",
+    "2p p p",
+    "--start 1 22 22",
+    "--recordless ppp pp",
+)
 # Too many executions for all of them: so many, and so many at random.
 BOUNDED = (
+    "--most 60000 --gpu-scope --nic --depth 2 pwp p",
     "--most 50000 --nic --depth 8 uf u",
     "--most 100000 --nic --depth 2 pw pw",
     "--most 100000 --nic --ring --depth 2 ppw p",

@@ -8,6 +8,7 @@
 //   --start N      index where the queue's counters begin          --depth N   of the ring
 //   --registers    with --owned: by a gda_owner, opened once and closed at the end
 //   --recordless   --owned   --ring (completions; else collapsed)  --nic (it completes; waits and full rings need it)
+//   --gpu-scope    (else system)
 //   --deadline-zero  a put that finds no room gives its slot back  --remove BARRIER@FUNCTION
 //   --most N       executions                                      --random SEED
 //
@@ -42,6 +43,7 @@ struct shared_queue : model::program {
         qp.flags = GDA_QP_CONNECTED;
         if (recordless) qp.flags |= GDA_QP_RECORDLESS;
         if (owned) qp.flags |= GDA_QP_OWNED;
+        if (here.gpu_scope) qp.flags |= GDA_QP_GPU_SCOPE;
         qp.sq = reinterpret_cast<uintptr_t>(ring);
         qp.doorbell = reinterpret_cast<uintptr_t>(&page);
         qp.record = reinterpret_cast<uintptr_t>(&record);
@@ -206,6 +208,8 @@ int main(int argc, char** argv) {
             owned = true;
         } else if (a == "--registers") {
             q.registers = true;
+        } else if (a == "--gpu-scope") {
+            here.gpu_scope = true;
         } else if (a == "--ring") {
             q.in_ring = true;
         } else if (a == "--nic") {

@@ -24,6 +24,7 @@ struct machine {
     explorer* all = nullptr;
     uint32_t nic = MOST_THREADS;  // its thread, if it runs
     bool recordless = false;
+    bool gpu_scope = false;
     bool owned = false;  // one thread: its words are no shared ones
     uint8_t* sq = nullptr;
     void *record = nullptr, *doorbell = nullptr, *consumer_record = nullptr;
@@ -88,6 +89,15 @@ struct machine {
     }
 
     observer& me() { return who[all->self()]; }
+    // What lies before a thread's next stores. At gpu scope also what it has only read: all threads and the NIC meet in
+    // one memory, and a store waits for the loads before it. Its own later loads may still be older.
+    view before_stores(const observer& o) const {
+        view v = o.now;
+        if (gpu_scope) v.join(o.read);
+        return v;
+    }
+    void release() { me().told = before_stores(me()); }
+    void release_mmio() { me().told_mmio = before_stores(me()); }
     bool weakened(const char* what, const char* function) {
         std::string site = std::string(what) + "@" + function;
         sites.insert(site);
@@ -128,7 +138,7 @@ struct machine {
         if (habits[w] == unread) return;
         all->before(access{uint64_t(1) << w, false});
         observer& o = me();
-        uint32_t back = all->choose(words[w].open(o.now, w));
+        uint32_t back = all->choose(words[w].open(before_stores(o), w));
         put_in(o, w, words[w].insert(back, v, false, release ? o.now : o.told));
         note("stores", w, v, back != 0 ? "(late) " : "");
     }
@@ -145,7 +155,7 @@ struct machine {
         if (habits[w] == unread) return 0;
         all->before(access{uint64_t(1) << w, false});
         observer& o = me();
-        uint32_t back = all->choose(words[w].open(o.now, w));
+        uint32_t back = all->choose(words[w].open(before_stores(o), w));
         value old = words[w].at(words[w].size() - 1 - back);
         uint64_t v = old.v;
         bool stores = change(&v);
@@ -181,7 +191,7 @@ struct machine {
         if (index % depth != slot) all->violated("a work request in another's slot");
         if (segments != GDA_GET(wqe_ctrl_seg, control, ds)) all->violated("a work request that is not whole");
         if ((stored & bit(index)) != 0) all->violated("two work requests with one index");
-        if (index >= first + depth && (me().now.fetched & bit(index - depth)) == 0) {
+        if (index >= first + depth && (before_stores(me()).fetched & bit(index - depth)) == 0) {
             all->violated("a slot is written before the NIC has surely read what was in it");
         }
         stored |= bit(index);
@@ -198,7 +208,7 @@ struct machine {
         observer& o = me();
         uint64_t end = index_of(static_cast<uint16_t>(GDA_EXTRACT(qp_doorbell_record, send_counter, gda::be32(dword))));
         note("record", WORDS, end - first);
-        if (!knows_all(o.now.records, records.size())) {
+        if (!knows_all(before_stores(o).records, records.size())) {
             all->violated("two records without order: the record may go back");
         }
         if (end < records.back().end) all->violated("the record goes back");
@@ -216,7 +226,7 @@ struct machine {
     void store_consumer(uint64_t consumed) {
         observer& o = me();
         note("consumer record", WORDS, consumed);
-        if (!knows_all(o.now.consumers, consumers.size())) {
+        if (!knows_all(before_stores(o).consumers, consumers.size())) {
             all->violated("two consumer records without order: the record may go back");
         }
         if (consumed < consumers.back()) all->violated("the consumer record goes back");
@@ -230,7 +240,7 @@ struct machine {
         observer& o = me();
         uint64_t end = index_of(static_cast<uint16_t>(GDA_GET(send_doorbell, &v, wqe_index)));
         note("doorbell", WORDS, end - first);
-        doorbells.push_back(sent{end, o.told_mmio, o.now.doorbells});
+        doorbells.push_back(sent{end, o.told_mmio, before_stores(o).doorbells});
         o.now.doorbells |= uint64_t(1) << (doorbells.size() - 1);
     }
 

@@ -54,8 +54,6 @@ struct observer {
     view now, read, told, told_mmio;
 
     void acquire() { now.join(read); }
-    void release() { told = now; }
-    void release_mmio() { told_mmio = now; }
 };
 
 class word {

@@ -27,8 +27,9 @@ GDA_DEVICE uint64_t load_shared_acquire(const uint64_t* p, MODEL_SITE) {
     if (here.habits[here.find(p)] == model::constant) return here.load(p, false);
     return here.load(p, !here.weakened("load_shared_acquire", function));
 }
-// At system scope, as all is here.
-GDA_DEVICE uint64_t load_done(const uint64_t* p, scope, MODEL_SITE) {
+// At gpu scope it acquires nothing: that stores wait for the load which decides about them is practice.
+GDA_DEVICE uint64_t load_done(const uint64_t* p, scope s, MODEL_SITE) {
+    if (s == scope_gpu) return here.load(p, false);
     return here.load(p, !here.weakened("load_done", function));
 }
 GDA_DEVICE void store_shared(uint64_t* p, uint64_t v) { here.store(p, v, false); }
@@ -84,34 +85,34 @@ GDA_DEVICE uint64_t load_signal(const uint64_t* p) { return here.load(p, true); 
 // Own memory before memory: nobody else's is told of.
 GDA_DEVICE void own_wqe_before_doorbell_record(scope, MODEL_SITE) {
     if (here.weakened("own_wqe_before_doorbell_record", function)) return;
-    here.me().release();
+    here.release();
 }
 // Memory before memory, and what was read before both.
-GDA_DEVICE void wqe_before_doorbell_record(scope, MODEL_SITE) {
+GDA_DEVICE void wqe_before_doorbell_record(scope s, MODEL_SITE) {
     if (here.weakened("wqe_before_doorbell_record", function)) return;
-    here.me().acquire();
-    here.me().release();
+    if (s == scope_system) here.me().acquire();
+    here.release();
 }
 GDA_DEVICE void earlier_slots_before_mine(scope, MODEL_SITE) {
     if (here.weakened("earlier_slots_before_mine", function)) return;
     here.me().acquire();
-    here.me().release();
+    here.release();
 }
 // Memory before the register, and (the next holder's record comes after this one) before memory.
 GDA_DEVICE void doorbell_record_before_doorbell(scope, MODEL_SITE) {
     if (here.weakened("doorbell_record_before_doorbell", function)) return;
-    here.me().release();
-    here.me().release_mmio();
+    here.release();
+    here.release_mmio();
 }
 // Memory before the register.
 GDA_DEVICE void wqe_before_doorbell(scope, MODEL_SITE) {
     if (here.weakened("wqe_before_doorbell", function)) return;
-    here.me().release_mmio();
+    here.release_mmio();
 }
 // The register before memory.
 GDA_DEVICE void doorbell_before_ready(scope, MODEL_SITE) {
     if (here.weakened("doorbell_before_ready", function)) return;
-    here.me().release();
+    here.release();
 }
 
 GDA_DEVICE group converged_group(const void*) { return group{1, 0, 0, 1}; }
