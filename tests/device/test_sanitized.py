@@ -55,8 +55,9 @@ for _ in range(2):
             raise AssertionError(f"{kernel} ended well")
 for converged in ("all", "random"):
     kernel = Kernel(SOURCE, target="host", converged=converged)
-    for record, collapsed in ((True, True), (False, False)):
-        queue = ToyQueue(32, record=record, collapsed=collapsed, ignore_overrun=False, deadline_ns=60_000_000_000)
+    # Of 32 slots, where puts wait for room, and of more than the window has.
+    for record, collapsed, depth in ((True, True, 32), (False, False, 4096)):
+        queue = ToyQueue(depth, record=record, collapsed=collapsed, ignore_overrun=False, deadline_ns=60_000_000_000)
         run(kernel, queue, blocks=4, threads=16, puts=100, seed=2)
     messages = Kernel(MESSAGES, target="host", converged=converged)
     run_messages(messages, ToyQueue(receive_depth=64), blocks=4, threads=16, messages=50)
