@@ -128,7 +128,9 @@ static constexpr uint64_t CQ_CLAIMED = static_cast<uint64_t>(1) << 63;
 
 GDA_DEVICE progress poll_ring(gda_qp* qp, const queue_view& q) {
     uint64_t done = load_done(qp, q);
-    uint64_t start = load_word(q, &qp->cq_consumed);
+    // Acquire: what the last reader saw, so that no entry is seen as it was two laps ago, when its owner bit was the
+    // same.
+    uint64_t start = q.owned ? target::load_owned(&qp->cq_consumed) : target::load_shared_acquire(&qp->cq_consumed);
     uint64_t entries = static_cast<uint64_t>(1) << q.cq_log_size;
     progress all = {done, 0};
     if ((start & CQ_CLAIMED) != 0) return all;
@@ -142,7 +144,7 @@ GDA_DEVICE progress poll_ring(gda_qp* qp, const queue_view& q) {
                      GDA_EXTRACT(cqe64, opcode, last) != prm::MLX5_CQE_INVALID;
         if (!there && consumed == start) return all;
         if (consumed == start) {
-            if (!q.owned && !target::compare_swap(&qp->cq_consumed, start, start | CQ_CLAIMED)) return all;
+            if (!q.owned && !target::compare_swap_relaxed(&qp->cq_consumed, start, start | CQ_CLAIMED)) return all;
             done = all.end = load_word(q, &qp->done);  // as the last reader left it: read behind the claim
         }
         if (there) {

@@ -242,10 +242,12 @@ GDA_DEVICE void note(int what) { if (notes) notes[place++] = what; }
 GDA_DEVICE void noted_record(void* p, uint32_t v) { note(1); store_record(p, v); }
 GDA_DEVICE void noted_raise(uint64_t* p, uint64_t v) { note(2); raise_release(p, v); }
 GDA_DEVICE bool noted_swap(uint64_t* p, uint64_t e, uint64_t v) { note(3); return compare_swap(p, e, v); }
+GDA_DEVICE bool noted_claim(uint64_t* p, uint64_t e, uint64_t v) { note(3); return compare_swap_relaxed(p, e, v); }
 } }
 #define store_record noted_record
 #define raise_release noted_raise
 #define compare_swap noted_swap
+#define compare_swap_relaxed noted_claim
 #include <gda/gda.h>
 GDA_KERNEL(put)(gda_qp* qp, gda_mr dst, gda_mr src, int count) {
     for (int i = 0; i < count; ++i) gda_put(qp, dst, 0, src, 0, 8);
