@@ -20,14 +20,15 @@ namespace gda {
 static constexpr uint64_t OTHERS_LIMIT_NS = GDA_S(10);
 
 struct claim {
-    uint64_t base;      // index of the first block
-    uint64_t count;     // blocks
-    uint64_t ready;     // `ready` as read before the WQEs were written
-    gda_status status;  // not zero: nothing was reserved
+    uint64_t base;            // index of the first block
+    uint64_t count;           // blocks
+    uint32_t request_blocks;  // of each request among them
+    uint64_t ready;           // `ready` as read before the WQEs were written
+    gda_status status;        // not zero: nothing was reserved
 };
 
 GDA_DEVICE claim refused(gda_status status) {
-    claim c = {0, 0, 0, status};
+    claim c = {0, 0, 1, 0, status};
     return c;
 }
 
@@ -70,9 +71,10 @@ GDA_COLD claim await_room(gda_qp* qp, claim c) {
 }
 
 // `count` blocks, at most half of the ring, waiting at most the queue's deadline for them.
-GDA_DEVICE claim reserve(gda_qp* qp, const queue_view& q, uint64_t count) {
+GDA_DEVICE claim reserve(gda_qp* qp, const queue_view& q, uint64_t count, uint32_t request_blocks = 1) {
     claim c;
     c.count = count;
+    c.request_blocks = request_blocks;
     if (q.owned) {
         c.base = target::load_owned(&qp->reserved);
         target::store_owned(&qp->reserved, c.base + count);

@@ -60,7 +60,7 @@ GDA_DEVICE void note_silent(gda_qp* qp, const queue_view& q, uint64_t end, manne
 
 template <class Request>
 GDA_DEVICE gda_ticket submit_owned(gda_qp* qp, const queue_view& q, const Request& request, manner m) {
-    claim c = reserve(qp, q, extent<Request>::BLOCKS);
+    claim c = reserve(qp, q, extent<Request>::BLOCKS, extent<Request>::BLOCKS);
     if (c.status != 0) return GDA_TICKET_FAILED | c.status;
     gda_ticket ticket = store_at(q, c.base, request, m);
     note_silent<Request>(qp, q, c.base + c.count, m);
@@ -78,7 +78,7 @@ GDA_DEVICE gda_ticket submit_together(gda_qp* qp, const queue_view& q, const Req
     c.count = lanes * BLOCKS;
     uint64_t seen = 0;
     if (g.rank == 0) {
-        c = reserve(qp, q, c.count);
+        c = reserve(qp, q, c.count, BLOCKS);
         if (!q.owned && c.status == 0) seen = park_early(q, c);
     }
     // One word for all lanes: the first index, or the refusal as in a ticket.

@@ -142,25 +142,26 @@ GDA_DEVICE bool await_token(gda_qp* qp, uint64_t slot) {
     return true;
 }
 
-// Notes that the slots are written, word by word. True: the token was parked at one of them, `*at`, and is the
-// caller's.
+// Notes that the slots are written, from the last of the window's words to the first. True: the token was parked at one
+// of them, `*at`, and is the caller's. Of requests of several blocks a later word comes surely first: a holder that
+// came between two of them would ring in the middle of a request.
 GDA_DEVICE bool leave_written(const queue_view& q, const claim& c, uint64_t* at, token* t) {
     constexpr uint64_t FLAGS = ~static_cast<uint64_t>(0xffffffffu);
-    uint64_t end = c.base + c.count, found = end, last = 0;
-    for (uint64_t slot = c.base; slot != end;) {
-        uint64_t here = WORD_SLOTS - slot % WORD_SLOTS;
-        if (here > end - slot) here = end - slot;
-        uint64_t bits = slot_bits(slot % WORD_SLOTS, here);
+    uint64_t found = c.base + c.count;
+    t->end = found;
+    t->word = 0;
+    for (uint64_t end = t->end; end != c.base;) {
+        uint64_t slot = (end - 1) / WORD_SLOTS * WORD_SLOTS;
+        if (slot < c.base) slot = c.base;
+        uint64_t bits = slot_bits(slot % WORD_SLOTS, end - slot);
         uint64_t seen = target::set_bits(window_word(q.window, slot), bits);
-        // At a later word than the first: the holder came between two of them, and has passed and cleared those before.
-        if (found == end && (seen & FLAGS) == parked_at(slot)) found = slot;
-        last = seen | bits;
-        slot += here;
+        if ((seen & FLAGS) == parked_at(slot)) found = slot;
+        if (end == t->end && end % WORD_SLOTS != 0) t->word = seen | bits;
+        end = slot;
+        if (c.request_blocks > 1 && end != c.base) target::earlier_slots_before_mine(q.scope);
     }
     *at = found;
-    t->end = end;
-    t->word = end % WORD_SLOTS != 0 ? last : 0;
-    return found != end;
+    return found != t->end;
 }
 
 // No doorbell is lost: a thread that leaves has set its bits before the token came to them, and no holder parks in

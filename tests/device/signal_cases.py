@@ -184,7 +184,7 @@ def test_masked_atomics_of_four_bytes(allocate: Allocate, signals: gda.Kernel, q
     assert word.read(4, 4) == (0x00010013).to_bytes(4, "little")
 
 
-@pytest.mark.parametrize("depth", [4, 16, 64])
+@pytest.mark.parametrize("depth", [4, 16, 32, 64])
 def test_requests_of_one_and_two_blocks(
     allocate: Allocate, nic: gda.Nic, target: str, signals: gda.Kernel, depth: int
 ) -> None:
@@ -192,6 +192,8 @@ def test_requests_of_one_and_two_blocks(
     a, _ = nic.loopback_pair(depth=depth, deadline_ms=1000 * LIMIT_S[target])
     dst, src, own = (allocate(1024) for _ in range(3))
     src.write(0, np.arange(128, dtype=np.uint64).tobytes())
-    signals.mixed_sizes[2, 32](a, dst, src, own, 30)
-    assert numbers(dst, 3).tolist() == [640, 7, 640]
+    for turn in range(1, 21):  # a request lay across two words of the window in one of a few hundred turns
+        dst.write(8, bytes(8))
+        signals.mixed_sizes[2, 32](a, dst, src, own, 30)
+        assert numbers(dst, 3).tolist() == [640 * turn, 7, 640 * turn]
     assert numbers(dst, 64, 64).tolist() == list(range(64))

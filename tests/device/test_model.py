@@ -21,6 +21,8 @@ WHOLE = (
     "p p p p",
     "--start 31 pp p p",
     "--start 30 23 p",
+    "--start 31 d p p",
+    "--start 30 pd dp",
     "--recordless p p p",
     "--recordless --start 31 2 pp",
     "--start 65534 p p p",
@@ -91,6 +93,14 @@ def test_many_executions_of_larger_programs_are_right(arguments: str) -> None:
     found = look(arguments, SMALL_WINDOW if arguments in BOUNDED_LAPS else ())
     print(arguments, found)
     assert not found.violation, str(found)
+
+
+def test_a_holder_came_between_the_words_of_one_request() -> None:
+    """It rang for the first block of a request of two: the NIC found half of it."""
+    loop = "    for (uint64_t end = t->end; end != c.base;) {\n"
+    first_word_first = "    target::set_bits(window_word(q.window, c.base), slot_bits(c.base % WORD_SLOTS, 1));\n"
+    found = look("--start 30 pd dp", (Edit("token.h", loop, first_word_first + loop),))
+    assert found.violation == "the NIC is told of half a request"
 
 
 def test_a_holder_that_found_the_token_by_its_note_read_words_a_lap_old() -> None:

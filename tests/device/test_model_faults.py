@@ -89,7 +89,7 @@ CLEAR = ("        clear_words(q.window, c.base, end);\n", "        clear_words(q
 LOOK_AHEAD = "    target::earlier_slots_before_mine(q.scope);\n    for (;;) {"
 FOR_OTHERS = "        target::earlier_slots_before_mine(q.scope);\n        ring_doorbell(qp, q, t.end);"
 PARK = "target::exchange_if(window_word(q.window, t.end), t.word, parked_at(t.end) | written(t.word));"
-LOOK = "if (found == end && (seen & FLAGS) == parked_at(slot)) found = slot;"
+LOOK = "if ((seen & FLAGS) == parked_at(slot)) found = slot;"
 CONSUMER = "        // The record frees entries for the NIC;"
 TAKE_IN = "        take_in(qp, q, done, all);\n"
 

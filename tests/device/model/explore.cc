@@ -4,6 +4,7 @@
 //
 //   explore [options] SCRIPT...     a script for each thread, a letter for each thing that it does:
 //     p  a put         m  a put with GDA_MORE        2, 3  a warp's put: so many slots, published at once
+//     d  one request of two slots
 //     u  with GDA_UNSIGNALED    w  waits for the last one    f  flushes the queue
 //   --start N      index where the queue's counters begin          --depth N   of the ring
 //   --registers    with --owned: by a gda_owner, opened once and closed at the end
@@ -118,10 +119,11 @@ struct shared_queue : model::program {
                 if ((before & ~here.me().now.delivered) != 0) {
                     here.all->violated("a flush is over before the data is surely there");
                 }
-            } else if (c == '2' || c == '3') {
+            } else if (c == '2' || c == '3' || c == 'd') {
                 gda::queue_view q = gda::view(qp);
                 gda::rdma_request r = {gda::prm::MLX5_OPCODE_RDMA_WRITE, 0, 0x2000, 0x1000, 0x22, 0x11, 8};
-                gda::claim claim = gda::reserve(qp, q, static_cast<uint64_t>(c - '0'));
+                gda::claim claim = gda::reserve(qp, q, c == '3' ? 3 : 2, c == 'd' ? 2 : 1);
+                if (c == 'd') here.longer |= here.bit(claim.base);
                 uint64_t seen = gda::park_early(q, claim);
                 for (uint64_t i = 0; i < claim.count; ++i) gda::store_request(q, claim.base + i, r, true);
                 gda::publish_shared(qp, q, claim, seen, false);
@@ -216,12 +218,12 @@ int main(int argc, char** argv) {
             q.nic = true;
         } else if (a == "--deadline-zero") {
             deadline_ns = 0;
-        } else if (a.find_first_not_of("pmu23wf") == std::string::npos) {
+        } else if (a.find_first_not_of("pmu23dwf") == std::string::npos) {
             more = more || a.find_first_of("mwf") != std::string::npos;
             flushes = flushes || a.find('f') != std::string::npos;
             q.scripts.push_back(a);
         } else {
-            fprintf(stderr, "explore: %s is neither an option nor a script of p, m, u, 2, 3, w and f\n", argv[i]);
+            fprintf(stderr, "explore: %s is neither an option nor a script of p, m, u, 2, 3, d, w and f\n", argv[i]);
             return 2;
         }
     }

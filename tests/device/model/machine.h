@@ -70,6 +70,7 @@ struct machine {
     std::vector<sent> records, doorbells;
     std::vector<uint64_t> consumers;                 // what the completion queue's record said, by number
     uint64_t stored, signaled;                       // requests, by bit
+    uint64_t longer;                                 // blocks behind which their request goes on
     uint64_t taken, served, announced, completions;  // of the NIC
 
     void begin() {
@@ -84,7 +85,7 @@ struct machine {
         records.assign(1, sent{first, view{}, 0});  // as the queue was made
         doorbells.clear();
         consumers.assign(1, 0);
-        stored = signaled = taken = completions = 0;
+        stored = signaled = longer = taken = completions = 0;
         served = announced = first;
     }
 
@@ -212,12 +213,16 @@ struct machine {
             all->violated("two records without order: the record may go back");
         }
         if (end < records.back().end) all->violated("the record goes back");
+        whole(end);
         o.now.records |= uint64_t(1) << records.size();
         sent s{end, o.told, 0};
         s.with.records |= uint64_t(1) << records.size();
         records.push_back(s);
     }
 
+    void whole(uint64_t end) {
+        if (end != first && (longer & bit(end - 1)) != 0) all->violated("the NIC is told of half a request");
+    }
     static bool knows_all(uint64_t known, size_t n) {
         uint64_t others = ((uint64_t(1) << n) - 1) & ~uint64_t(1);  // the first was there before
         return (known & others) == others;
@@ -240,6 +245,7 @@ struct machine {
         observer& o = me();
         uint64_t end = index_of(static_cast<uint16_t>(GDA_GET(send_doorbell, &v, wqe_index)));
         note("doorbell", WORDS, end - first);
+        whole(end);
         doorbells.push_back(sent{end, o.told_mmio, before_stores(o).doorbells});
         o.now.doorbells |= uint64_t(1) << (doorbells.size() - 1);
     }
