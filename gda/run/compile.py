@@ -46,6 +46,10 @@ def _candidates() -> list[str]:
 def _library(path: str = "") -> ctypes.CDLL:
     for name in [path] if path else _candidates():
         try:
+            # NVRTC opens its headers' library by name when it compiles, and finds it only where the system looks, or
+            # where it has been loaded from already.
+            for headers in sorted(Path(name).parent.glob("libnvrtc-builtins.so*")) if "/" in name else ():
+                ctypes.CDLL(str(headers), ctypes.RTLD_GLOBAL)
             return ctypes.CDLL(name)
         except OSError:
             continue
