@@ -232,7 +232,8 @@ constexpr Meaning find_meaning(uint8_t opcode) {
     Meaning o = {static_cast<uint8_t>(GDA_EXTRACT(bth_parts, transport, dword)),
                  static_cast<uint8_t>(GDA_EXTRACT(bth_parts, operation, dword)), false, 0};
     for (const Masked& masked : MASKED) {
-        if (masked.opcode == opcode) o = {masked.transport, masked.code, true, 0};
+        if (masked.opcode == opcode)
+            o = {static_cast<uint8_t>(masked.transport), static_cast<uint8_t>(masked.code), true, 0};
     }
     const bool answer = o.code >= RC_RDMA_READ_RESPONSE_FIRST && o.code <= RC_ATOMIC_ACKNOWLEDGE;
     if (o.transport == BTH_UD) o.lead_bytes = GDA_BYTES_OF(deth);

@@ -116,7 +116,7 @@ def wheel(sdist, tmp_path_factory, quick_compilers) -> Path:
     """Built from the unpacked sdist by its own hook, as pip and build do."""
     base = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as archive:
-        archive.extractall(base, filter="data")
+        archive.extractall(base, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # since 3.11.4
     (tree,) = base.iterdir()
     out = tmp_path_factory.mktemp("wheel")
     run(
