@@ -27,7 +27,7 @@ def _require_numba() -> None:
     try:
         import numba
         from numba import cuda
-    except ImportError as error:
+    except Exception as error:  # numba-cuda loads CUDA's run-time library, and fails in its own way without it
         raise _UnavailableError(
             f"gda.numba lets kernels of Numba call the device library, but Numba cannot be imported ({error})", advice
         ) from None

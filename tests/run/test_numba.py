@@ -33,8 +33,8 @@ def numba() -> Any:
         import numba
 
         __import__("numba.cuda")
-    except ImportError as error:
-        pytest.skip(f"not run: numba-cuda is not installed ({error})")
+    except Exception as error:  # numba-cuda's own, where CUDA's run-time library is missing
+        pytest.skip(f"not run: numba-cuda cannot be imported ({error})")
     assert numba
     import gda.numba
 

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 import gda
-from gda.errors import ArgumentError, CompletionError, DeadlineError, OutOfBoundsError
+from gda.errors import ArgumentError, CompletionError, DeadlineError, OutOfBoundsError, UnavailableError
 
-pytest.importorskip("numba_cuda", reason="not run: numba-cuda is not installed")
+try:
+    import gda.numba as gn
+except UnavailableError as error:
+    pytest.skip(f"not run: {error}", allow_module_level=True)
 pytestmark = pytest.mark.gpu
 
 from numba import cuda  # noqa: E402
-
-import gda.numba as gn  # noqa: E402
 
 
 @cuda.jit
