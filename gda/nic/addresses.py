@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gda import config
 from gda.errors import ArgumentError, GidError, UnavailableError
 
-__all__ = ["Gid", "choose", "find_again", "routed", "wanted_index"]
+__all__ = ["Gid", "choose", "find_again", "routed", "unreachable", "wanted_index"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,16 @@ def _rank(gid: Gid) -> tuple[bool, bool, bool, bool, int]:
 def routed(gids: Sequence[Gid]) -> tuple[int, ...]:
     """Indices of entries whose packets reach other networks, the best first."""
     return tuple(g.index for g in sorted(gids, key=_rank) if g.type != "RoCE v1" and not g.is_link_local)
+
+
+def unreachable(gids: Sequence[Gid], gid: Gid, where: str) -> GidError:
+    """The error of a link-local address that no neighbour answers: it ends at this network."""
+    others = routed(gids)
+    return GidError(
+        f"GID index {gid.index} of {where} does not reach the other side: link-local GID, not routable; "
+        f"candidates: {', '.join(map(str, others)) or 'none'}",
+        gid.index, others, "leave gid_index out on both sides, and exchange the information anew",
+    )  # fmt: skip
 
 
 def wanted_index(index: int | None) -> int | None:

@@ -18,7 +18,7 @@ from typing import Any
 from gda import formats
 from gda.errors import ArgumentError, PathMtuError
 
-__all__ = ["ConnectionInfo", "Path", "checked_mtu", "init_fields", "rtr_fields", "rts_fields"]
+__all__ = ["ConnectionInfo", "Path", "checked_connection", "checked_mtu", "init_fields", "rtr_fields", "rts_fields"]
 
 _MAGIC = b"gda1"
 _LAYOUT = struct.Struct(">4sII16sBBH6s")  # magic, qpn, psn, gid, mtu, link layer, lid, mac; then a checksum
@@ -153,6 +153,27 @@ def rts_fields(path: Path, psn: int, log_sra_max: int, ack_timeout: int, retry_c
         "log_sra_max": log_sra_max,
         "primary_address_path": {"vhca_port_num": path.port, "ack_timeout": ack_timeout},
     }
+
+
+def checked_connection(
+    remote: object, *, qpn: int, connected_to: ConnectionInfo | None, is_ethernet: bool, ack_timeout: int,
+    retry_count: int,
+) -> ConnectionInfo:  # fmt: skip
+    """What connect() was given, if this queue pair may connect to it. Raises ArgumentError before anything happens."""
+    if not isinstance(remote, ConnectionInfo):
+        if not isinstance(remote, (bytes, bytearray, memoryview)):
+            raise ArgumentError(
+                f"connect takes ConnectionInfo or its bytes, not {type(remote).__name__}", "pass other.info"
+            )
+        remote = ConnectionInfo.from_bytes(bytes(remote))
+    if connected_to is not None:
+        raise ArgumentError(f"queue pair 0x{qpn:x} is connected already, to 0x{connected_to.qpn:x}", "reset() it first")
+    if remote.is_ethernet != is_ethernet:
+        raise ArgumentError("one side is on Ethernet, the other on InfiniBand: they cannot reach each other")
+    for name, value, limit in (("ack_timeout", ack_timeout, 31), ("retry_count", retry_count, 7)):
+        if not 0 <= value <= limit:
+            raise ArgumentError(f"{name}={value} is outside 0..{limit}")
+    return remote
 
 
 def checked_mtu(asked: int | None, own: int, remote: int) -> int:

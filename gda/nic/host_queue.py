@@ -22,14 +22,21 @@ from gda.errors import (
     CompletionError,
     DeadlineError,
     GdaError,
-    GidError,
     NotConnectedError,
     OutOfBoundsError,
     VerbsError,
 )  # fmt: skip
-from gda.nic.addresses import find_again, routed, wanted_index
+from gda.nic.addresses import find_again, unreachable, wanted_index
 from gda.nic.batch import as_bytes
-from gda.nic.connection import ACK_TIMEOUT, MIN_RNR_NAK, RETRY_COUNT, RNR_RETRY_FOR_EVER, ConnectionInfo, checked_mtu
+from gda.nic.connection import (
+    ACK_TIMEOUT,
+    MIN_RNR_NAK,
+    RETRY_COUNT,
+    RNR_RETRY_FOR_EVER,
+    ConnectionInfo,
+    checked_connection,
+    checked_mtu,
+)  # fmt: skip
 from gda.nic.lifetime import Owner, Resources
 from gda.nic.memory import Memory
 from gda.nic.remote import RemoteMemory
@@ -145,17 +152,10 @@ class HostQueuePair(Owner):
         A refused connect leaves the queue pair in reset, to be tried again.
         """
         self._resources.check()
-        if not isinstance(remote, ConnectionInfo):
-            remote = ConnectionInfo.from_bytes(bytes(remote))
-        if self._remote is not None:
-            raise ArgumentError(
-                f"queue pair 0x{self.qpn:x} is connected already, to 0x{self._remote.qpn:x}", "reset() it first"
-            )
-        if remote.is_ethernet != self.nic.port.is_ethernet:
-            raise ArgumentError("one side is on Ethernet, the other on InfiniBand: they cannot reach each other")
-        for name, value, limit in (("ack_timeout", ack_timeout, 31), ("retry_count", retry_count, 7)):
-            if not 0 <= value <= limit:
-                raise ArgumentError(f"{name}={value} is outside 0..{limit}")
+        remote = checked_connection(
+            remote, qpn=self.qpn, connected_to=self._remote, is_ethernet=self.nic.port.is_ethernet,
+            ack_timeout=ack_timeout, retry_count=retry_count,
+        )  # fmt: skip
         mtu = checked_mtu(path_mtu, self.nic.active_mtu, remote.mtu)
         if self.gid is not None:
             self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.port_name)
@@ -164,12 +164,7 @@ class HostQueuePair(Owner):
         except GdaError as error:
             _V.ibv_modify_qp(self.raw, _V.IBV_QP_STATE, qp_state=_V.IBV_QPS_RESET)
             if isinstance(error, VerbsError) and error.errno == errno.ETIMEDOUT and self.gid and self.gid.is_link_local:
-                others = routed(self.nic.gids)
-                raise GidError(
-                    f"GID index {self.gid.index} of {self.nic.port_name} does not reach the other side: link-local "
-                    f"GID, not routable; candidates: {', '.join(map(str, others)) or 'none'}",
-                    self.gid.index, others, "leave gid_index out on both sides, and exchange the information anew",
-                ) from error  # fmt: skip
+                raise unreachable(self.nic.gids, self.gid, self.nic.port_name) from error
             raise
         self._remote = remote
 

@@ -18,18 +18,18 @@ from gda import _verbs, formats
 from gda.errors import (
     ArgumentError,
     GdaError,
-    GidError,
     NotConnectedError,
     UnavailableError,
     VerbsError,
 )  # fmt: skip
 from gda.nic import command, datagram
-from gda.nic.addresses import find_again, routed, wanted_index
+from gda.nic.addresses import find_again, unreachable, wanted_index
 from gda.nic.connection import (
     ACK_TIMEOUT,
     RETRY_COUNT,
     ConnectionInfo,
     Path,
+    checked_connection,
     checked_mtu,
     init_fields,
     rtr_fields,
@@ -183,21 +183,10 @@ class QueuePair(Visible):
         side's address is at another index now (and that was fixed), is gone, or does not reach the other side.
         """
         self._resources.check()
-        if not isinstance(remote, ConnectionInfo):
-            if not isinstance(remote, (bytes, bytearray, memoryview)):
-                raise ArgumentError(
-                    f"connect takes ConnectionInfo or its bytes, not {type(remote).__name__}", "pass other.info"
-                )
-            remote = ConnectionInfo.from_bytes(bytes(remote))
-        if self._remote is not None:
-            raise ArgumentError(
-                f"queue pair 0x{self.qpn:x} is connected already, to 0x{self._remote.qpn:x}", "reset() it first"
-            )
-        if remote.is_ethernet != self.nic.port.is_ethernet:
-            raise ArgumentError("one side is on Ethernet, the other on InfiniBand: they cannot reach each other")
-        for name, value, limit in (("ack_timeout", ack_timeout, 31), ("retry_count", retry_count, 7)):
-            if not 0 <= value <= limit:
-                raise ArgumentError(f"{name}={value} is outside 0..{limit}")
+        remote = checked_connection(
+            remote, qpn=self.qpn, connected_to=self._remote, is_ethernet=self.nic.port.is_ethernet,
+            ack_timeout=ack_timeout, retry_count=retry_count,
+        )  # fmt: skip
         mtu = checked_mtu(path_mtu, self.nic.active_mtu, remote.mtu)
         if self.gid is not None:
             self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.port_name)
@@ -374,12 +363,7 @@ class QueuePair(Visible):
         except VerbsError as error:
             if error.errno != errno.ETIMEDOUT or not self.gid.is_link_local:
                 raise
-            others = routed(self.nic.gids)
-            raise GidError(
-                f"GID index {self.gid.index} of {self.nic.port_name} does not reach the other side: link-local GID, "
-                f"not routable; candidates: {', '.join(map(str, others)) or 'none'}",
-                self.gid.index, others, "leave gid_index out on both sides, and exchange the information anew",
-            ) from error  # fmt: skip
+            raise unreachable(self.nic.gids, self.gid, self.nic.port_name) from error
         return Path(port.number, self.gid.index, self.gid.type == "RoCE v2", rmac, mtu)
 
     @property

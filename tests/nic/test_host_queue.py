@@ -249,3 +249,9 @@ def test_the_collector_frees_it(nic, memory):
     del batch
     gc.collect()
     assert gone() is None
+
+
+def test_connect_with_garbage_says_what_it_takes(nic):
+    """A number was taken for so many zero bytes of a record."""
+    with nic.host_queue_pair() as qp, pytest.raises(ArgumentError, match="connect takes ConnectionInfo or its bytes"):
+        qp.connect(5)

@@ -4,33 +4,24 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
+import elsewhere
 import pytest
 
 CASES = Path(__file__).with_name("network_cases.py")
-NAMES = re.findall(r"^def (test_\w+)", CASES.read_text(), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", str(CASES)],
-        capture_output=True, text=True, timeout=300, check=False,
-        env={
-            **os.environ, "GDA_NIC": "software", "GDA_SIM_NICS": "2",
-            "GDA_SIM_DIRECTORY": str(tmp_path_factory.mktemp("meet")),
-        },
-    )  # fmt: skip
-    return done.stdout + done.stderr
+    return elsewhere.run(CASES, tmp_path_factory.mktemp("meet"), GDA_SIM_NICS="2")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", elsewhere.names(CASES))
 def test_case(outcome: str, name: str) -> None:
-    assert re.search(rf"^PASSED \S*{CASES.name}::{name}$", outcome, re.MULTILINE), outcome
+    assert elsewhere.passed(outcome, CASES, name), outcome
 
 
 def test_an_address_of_the_host_is_in_the_table() -> None:
