@@ -48,7 +48,8 @@ PY_LAYERS: dict[str, tuple[str, set[str]]] = {
     "comm": ("gda/comm/*", {"nic", "run", "_verbs", "_cuda", "attach"} | PY_FLOOR),
     "tools": ("gda/tools/*", {"comm", "nic", "run", "_verbs", "_cuda", "attach"} | PY_FLOOR),
     "sim": ("gda/sim.py", {"comm", "nic", "run", "_verbs", "_cuda", "attach"} | PY_FLOOR),
-    "__main__": ("gda/__main__.py", {"tools", "sim", "attach", "nic", "run"} | PY_FLOOR),
+    "commands": ("gda/commands/*", {"tools", "sim", "errors"}),
+    "__main__": ("gda/__main__.py", {"commands", "errors"}),
     "__init__": ("gda/__init__.py", {"nic", "run", "tools"} | PY_FLOOR),
 }
 

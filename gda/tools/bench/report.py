@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of `python -m gda bench`: each measures, then shows its table, and writes JSON and a picture if asked.
 
-Each function takes the parsed arguments of bench_arguments.py.
+Each function takes the parsed arguments of gda/commands/bench.py.
 """
 
 from __future__ import annotations

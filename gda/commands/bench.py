@@ -1,28 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of `python -m gda bench` and its commands.
-
-What measures is imported when it is asked for: the command line must come up without libibverbs, and at once.
-"""
+"""`python -m gda bench` and its commands."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 
-__all__ = ["add_bench", "run_bench"]
+__all__ = ["add", "run"]
 
 Add = Callable[..., argparse.ArgumentParser]
 
 
-def add_bench(commands: Callable[..., argparse.ArgumentParser]) -> None:
-    """Declare `bench`; `commands` is add_parser of the command line."""
-    bench = commands(
+def add(command: Add) -> None:
+    """Declare the command: its arguments and what runs it."""
+    bench = command(
         "bench",
         help="what a kernel's puts cost: an overview, or post, latency, rate, bandwidth, cpu",
         description="Without a command: puts posted by one kernel thread, time from put to completion by size, "
         "messages per second with several in flight, bandwidth of large writes. Medians of one run.",
         epilog="Each command explains what it measures: python -m gda bench post --help",
     )
+    bench.set_defaults(run=run)
     _placement(bench)
     bench.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     of = bench.add_subparsers(dest="measure", metavar="COMMAND")
@@ -85,8 +83,8 @@ def _outputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", metavar="FILE.png", help="draw them (needs the extra `plot`: matplotlib)")
 
 
-def _post(add: Add) -> None:
-    post = add(
+def _post(command: Add) -> None:
+    post = command(
         "post",
         help="what posting alone costs, without any NIC",
         description="Posts 64-byte puts into rings that are deep enough never to fill; no NIC reads them. So it is the "
@@ -115,13 +113,14 @@ def _post(add: Add) -> None:
     _outputs(post)
 
 
-def run_bench(options: argparse.Namespace) -> None:
-    """Run what `add_bench` has parsed."""
+def run(options: argparse.Namespace) -> int:
+    """Measure and show; 0."""
     if options.measure is None:
         from gda.tools.bench.overview import bench
 
         bench(placement=options.placement, queues=options.queues, as_json=options.json)
-        return
+        return 0
     from gda.tools.bench import report
 
     getattr(report, options.measure)(options)
+    return 0
