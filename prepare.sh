@@ -39,6 +39,12 @@ kernel_headers() {
         sed -n 's/.*Depends: \(linux-headers-[0-9].*\)-amd64$/\1/p' | head -1
 }
 
+# A browser for the tests that look at pages, as far as the package lists know a real one: Ubuntu's only fetches a snap.
+browser() {
+    apt-cache policy chromium 2>/dev/null | grep -q 'Candidate: [0-9]' || return 0
+    apt-cache policy chromium | grep -q 'Candidate:.*snap' || echo chromium
+}
+
 install_debian() {
     missing=""
     for package in $packages; do
@@ -80,12 +86,13 @@ else
         # The kernel's own declaration of every firmware command: an oracle of the format tests.
         release=$(kernel_headers)
         [ -z "$release" ] || packages="$packages $release-common"
+        packages="$packages $(browser)"
     fi
     install_debian
-    if [ "$purpose" != demo ] && [ -z "$release" ]; then
+    if [ "$purpose" != demo ] && [ -z "$release" ]; then  # now there are lists
         release=$(kernel_headers)
-        packages="$release-common"
-        [ -z "$release" ] || install_debian
+        packages="${release:+$release-common} $(browser)"
+        install_debian
     fi
     stamp=.venv/prepared-$purpose-$(cat requirements.txt prepare.sh | cksum | cut -d' ' -f1)
     if [ ! -e "$stamp" ]; then
