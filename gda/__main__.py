@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
-from gda.commands import bench, demo, sim
+from gda.commands import bench, demo, inspect, sim
 from gda.errors import GdaError
 
-COMMANDS = (demo, bench, sim)  # in the order of --help
+COMMANDS = (demo, inspect, bench, sim)  # in the order of --help
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,6 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GdaError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # `| head` has seen enough; nothing more may be written, also not at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 if __name__ == "__main__":

@@ -11,31 +11,59 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
-from gda.formats.decode import decode_cqe, decode_doorbell, decode_status, decode_wqe
+from gda.formats.command_names import command_name, command_names
+from gda.formats.decode import (
+    decode_answer,
+    decode_command,
+    decode_cqe,
+    decode_doorbell,
+    decode_handle,
+    decode_record,
+    decode_status,
+    decode_wqe,
+)
 from gda.formats.fields import Field, Struct
 from gda.formats.headers import declarations, include_directory
 from gda.formats.layout import Layout, Member
 from gda.formats.meaning import Meaning, command_status_meaning, opcode_meaning, status_meaning, syndrome_meaning
+from gda.formats.packet import aeth_words, decode_packet, packet_parts
+from gda.formats.parts import Part, command_parts, handle_parts, sized, wqe_parts
+from gda.formats.vendor import vendor_words
 
 __all__ = [
     "Field",
     "Layout",
     "Meaning",
     "Member",
+    "Part",
     "Struct",
+    "aeth_words",
+    "command_name",
+    "command_names",
+    "command_parts",
     "command_status_meaning",
     "constants",
+    "decode_answer",
+    "decode_command",
     "decode_cqe",
     "decode_doorbell",
+    "decode_handle",
+    "decode_packet",
+    "decode_record",
     "decode_status",
     "decode_wqe",
     "enums",
+    "handle_parts",
     "include_directory",
     "layouts",
     "opcode_meaning",
+    "packet_parts",
+    "sized",
     "status_meaning",
     "structs",
     "syndrome_meaning",
+    "vendor_words",
+    "wqe_parts",
 ]
 
 structs: Mapping[str, Struct]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work requests, completions, doorbells and status words in words, for people who debug.
+"""Work requests, completions, doorbells, commands, handles and status words in words, for people who debug.
 
 Used by inspect, trace and the demo. Decoders never refuse what a NIC or a mistaken program could have written:
 unknown codes and reserved bits are shown as they are.
@@ -7,29 +7,36 @@ unknown codes and reserved bits are shown as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from gda.errors import ArgumentError
+from gda.formats.command_names import command_name
 from gda.formats.fields import Buffer, Struct
 from gda.formats.headers import declarations
-from gda.formats.meaning import cqe_opcode_meaning, opcode_meaning, status_meaning, syndrome_meaning
+from gda.formats.meaning import (
+    Meaning,
+    command_status_meaning,
+    cqe_opcode_meaning,
+    opcode_meaning,
+    status_meaning,
+    syndrome_meaning,
+)
+from gda.formats.parts import SEGMENTS, command_parts, handle_parts, sized, wqe_parts
+from gda.formats.vendor import vendor_words
 
-__all__ = ["decode_cqe", "decode_doorbell", "decode_status", "decode_wqe"]
+__all__ = [
+    "decode_answer",
+    "decode_command",
+    "decode_cqe",
+    "decode_doorbell",
+    "decode_handle",
+    "decode_record",
+    "decode_status",
+    "decode_wqe",
+]
 
-# What follows the control segment, by the name of the opcode; "data*" is the rest: data segments or inline data.
-_SEGMENTS = {
-    "MLX5_OPCODE_NOP": (),
-    "MLX5_OPCODE_SEND_INVAL": ("data*",),
-    "MLX5_OPCODE_SEND": ("data*",),
-    "MLX5_OPCODE_SEND_IMM": ("data*",),
-    "MLX5_OPCODE_RDMA_WRITE": ("wqe_raddr_seg", "data*"),
-    "MLX5_OPCODE_RDMA_WRITE_IMM": ("wqe_raddr_seg", "data*"),
-    "MLX5_OPCODE_RDMA_READ": ("wqe_raddr_seg", "data*"),
-    "MLX5_OPCODE_ATOMIC_CS": ("wqe_raddr_seg", "wqe_atomic_seg", "data*"),
-    "MLX5_OPCODE_ATOMIC_FA": ("wqe_raddr_seg", "wqe_atomic_seg", "data*"),
-    "MLX5_OPCODE_UMR": ("wqe_umr_ctrl_seg", "mkc", "data*"),
-}
+_PEER_REFUSED = (0x12, 0x13, 0x14, 0x22)  # enum cqe_syndrome: the remote errors
+_NO_ANSWER = (0x15, 0x16)  # retries exhausted
 
 
 def decode_wqe(data: Buffer, *, index: int | None = None) -> str:
@@ -39,33 +46,9 @@ def decode_wqe(data: Buffer, *, index: int | None = None) -> str:
     to be compared with the one written in it.
     """
     data = bytes(data)
-    known = declarations()
-    ctrl, unit = known.structs["wqe_ctrl_seg"], known.structs["wqe_ctrl_seg"].bytes
-    if len(data) < unit:
-        raise ArgumentError(f"a work request has at least {unit} bytes, the buffer {len(data)}")
-    fields = ctrl.unpack(data[:unit])
-    opcode = opcode_meaning(fields["opcode"])
-    lines = [_sentence(data, fields, index), ctrl.dump(data[:unit], 2)]
-    end = min(fields["ds"] * unit, len(data))
-    if fields["ds"] == 0:
-        lines.append("  ds is 0: the NIC refuses a work request without length")
-    elif fields["ds"] * unit > len(data):
-        lines.append(f"  ds says {fields['ds'] * unit} bytes, only {len(data)} are here")
-    at = unit
-    for kind in _SEGMENTS.get(opcode.name, ()):
-        if kind == "data*":
-            for text, size in _data_segments(data[at:end]):
-                lines.append(text)
-                at += size
-        elif at + known.structs[kind].bytes <= end:
-            lines.append(known.structs[kind].dump(data[at : at + known.structs[kind].bytes], 2))
-            at += known.structs[kind].bytes
-        else:
-            lines.append(f"  {kind} is missing: ds counts {fields['ds']} segments only")
-            break
-    if at < end:
-        lines.append(f"  {end - at} more bytes: {data[at:end].hex(' ', 4)}")
-    return "\n".join(lines)
+    parts = wqe_parts(data)
+    fields = declarations().structs["wqe_ctrl_seg"].unpack(parts[0].data)
+    return "\n".join(filter(None, [_sentence(data, fields, index), *(part.text() for part in parts)]))
 
 
 def _sentence(data: bytes, fields: dict[str, Any], index: int | None) -> str:
@@ -74,7 +57,7 @@ def _sentence(data: bytes, fields: dict[str, Any], index: int | None) -> str:
     if not opcode.name:
         text += f" {opcode.code:#x}"
     raddr = declarations().structs["wqe_raddr_seg"]
-    if "wqe_raddr_seg" in _SEGMENTS.get(opcode.name, ()) and len(data) >= 16 + raddr.bytes and fields["ds"] > 1:
+    if "wqe_raddr_seg" in SEGMENTS.get(opcode.name, ()) and len(data) >= 16 + raddr.bytes and fields["ds"] > 1:
         remote = raddr.unpack(data[16 : 16 + raddr.bytes])
         text += f", remote address {remote['raddr']:#x} with rkey {remote['rkey']:#x}"
     text += f", completion {_completion(fields['ce'])}"
@@ -87,28 +70,6 @@ def _sentence(data: bytes, fields: dict[str, Any], index: int | None) -> str:
 
 def _completion(ce: int) -> str:
     return {0: "only on error", 1: "on the first error", 2: "always"}.get(ce, f"mode {int(ce)} (unknown)")
-
-
-def _data_segments(data: bytes) -> Iterator[tuple[str, int]]:
-    # Each piece of local memory, or payload carried in the work request itself, with the bytes that it takes.
-    known = declarations().structs
-    inline, pointer = known["wqe_inline_seg"], known["wqe_data_seg"]
-    at = 0
-    while at + pointer.bytes <= len(data):
-        header = inline.unpack(data[at : at + inline.bytes])
-        if not header["is_inline"]:
-            yield pointer.dump(data[at : at + pointer.bytes], 2), pointer.bytes
-            at += pointer.bytes
-            continue
-        count = header["byte_count"]
-        payload = data[at + inline.bytes : at + inline.bytes + count]
-        size = -(-(inline.bytes + count) // pointer.bytes) * pointer.bytes
-        text = inline.dump(data[at : at + inline.bytes], 2) + f"\n    payload: {payload.hex(' ', 4)}"
-        if len(payload) < count:
-            text += f"\n    {count - len(payload)} bytes of it lie past the end"
-            size = len(data) - at
-        yield text, size
-        at += size
 
 
 def decode_cqe(data: Buffer) -> str:
@@ -131,11 +92,28 @@ def decode_cqe(data: Buffer) -> str:
     error = known["err_cqe"].unpack(data)
     meaning = syndrome_meaning(error["syndrome"])
     request = opcode_meaning(error["s_wqe_opcode"]).words if kind.name == "MLX5_CQE_REQ_ERR" else "receive"
+    vendor = vendor_words(int(error["vendor_error_syndrome"]))
     return (
         f"completion: {kind.words}: {meaning.words} ({meaning.code:#04x}, vendor "
         f"{error['vendor_error_syndrome']:#04x}) on {request}, {where}\n"
-        f"  meaning: {meaning.text}\n  try: {meaning.advice}\n" + _entry(known["err_cqe"], data)
+        f"  what happened: {_happened(meaning, request)}\n"
+        f"  meaning: {meaning.text}\n"
+        + (f"  vendor's syndrome: {vendor}\n" if vendor else "")
+        + f"  try: {meaning.advice}\n"
+        + _entry(known["err_cqe"], data)
     )
+
+
+def _happened(meaning: Meaning, request: str) -> str:
+    if meaning.code in _PEER_REFUSED:
+        return f"the peer refused the {request}: {meaning.words}"
+    if meaning.code in _NO_ANSWER:
+        return f"the peer did not answer the {request}, or was never ready for it"
+    if meaning.name == "MLX5_CQE_SYNDROME_WR_FLUSH_ERR":
+        return f"nothing was done for the {request}: the queue pair had failed before it"
+    if not meaning.name:
+        return f"the {request} failed, for a reason that is not known here"
+    return f"this side's NIC refused the {request}: {meaning.words}"
 
 
 def _entry(layout: Struct, data: bytes) -> str:
@@ -154,6 +132,80 @@ def decode_doorbell(value_bytes: Buffer) -> str:
     else:
         text += f"work requests below index {fields['wqe_index']} are there"
     return f"{text}\n{doorbell.dump(value_bytes, 2)}"
+
+
+def decode_record(data: Buffer, *, of: str = "qp") -> str:
+    """Text of a doorbell record: the eight bytes of a queue pair's (`of` "qp") or a completion queue's ("cq")."""
+    structs = declarations().structs
+    struct = structs["qp_doorbell_record" if of == "qp" else "cq_doorbell_record"]
+    fields = struct.unpack(data)
+    if of == "qp":
+        text = (
+            f"doorbell record of a queue pair: send requests below index {fields['send_counter']} may be fetched, "
+            f"receives below {fields['receive_counter']} (modulo 65536)"
+        )
+        if fields["receive_counter"] and not fields["send_counter"]:
+            text += "\n  without a receive queue this is the send counter in the wrong word: it belongs into the second"
+    else:
+        text = (
+            f"doorbell record of a completion queue: entries below index {fields['consumer_index']} are read, "
+            f"armed at {fields['armed_index']}{' for solicited ones' if fields['solicited_only'] else ''}"
+        )
+    return f"{text}\n{struct.dump(data, 2)}"
+
+
+def decode_command(data: Buffer) -> str:
+    """Text of a firmware command as it goes in."""
+    data = bytes(data)
+    parts = command_parts(data)
+    opcode = int(declarations().structs["query_qp_in"].fields["opcode"].read(data[:8]))
+    name = command_name(opcode)
+    first = f"command {name or 'without a name'} ({opcode:#x}), {len(data)} bytes"
+    return "\n".join([first, *(part.text() for part in parts)])
+
+
+def decode_answer(data: Buffer, command: str = "") -> str:
+    """Text of a firmware command's answer. Which command it answers does not stand in it: "QUERY_QP", for example."""
+    data = bytes(data)
+    known = declarations().structs
+    struct = known["destroy_qp_out"]
+    if len(data) < struct.bytes // 2:
+        raise ArgumentError(f"an answer has at least {struct.bytes // 2} bytes, the buffer {len(data)}")
+    if command:
+        name = command.removeprefix("MLX5_CMD_OP_")
+        wanted = f"{name.lower()}_out"
+        if wanted not in known:
+            raise ArgumentError(
+                f"no answer of a command {name} is declared", "for example QUERY_QP; or leave it out: status alone"
+            )
+        struct = known[wanted]
+    head = known["destroy_qp_out"].unpack(data[:16].ljust(16, b"\0"))
+    status = command_status_meaning(int(head["status"]))
+    first = f"answer{' of ' + command if command else ''}: {status.words} (status {status.code:#x})"
+    if status.code:
+        first += f", the firmware's syndrome {int(head['syndrome']):#x}: the firmware refused: {status.text}"
+        first += f"\n  try: {status.advice}" if status.advice else ""
+    if not command and len(data) > struct.bytes:
+        struct = known["destroy_qp_out"]
+    return "\n".join([first, *(part.text() for part in sized(struct, data))])
+
+
+def decode_handle(data: Buffer) -> str:
+    """Text of a device handle: gda_qp, or the whole gda_queue."""
+    data = bytes(data)
+    parts = handle_parts(data)
+    known = declarations()
+    qp = known.layouts["gda_qp"].unpack(parts[0].data)
+    wanted = int(known.constants["GDA_HANDLE_VERSION"])
+    text = (
+        f"handle of queue pair {qp['qpn']:#x}: {1 << min(qp['log_sq_size'], 31)} basic blocks, reserved "
+        f"{qp['reserved']}, ready {qp['ready']}, rung {qp['rung']}, done {qp['done']}"
+    )
+    if qp["version"] != wanted:
+        text += f"\n  version {qp['version']:#x} is not {wanted:#x}: no handle, a closed one, or of another library"
+    if qp["error"]:
+        text += f"\n  first error: {decode_status(qp['error'])['text']}"
+    return "\n".join([text, *(part.text() for part in parts)])
 
 
 def decode_status(word: int) -> dict[str, Any]:

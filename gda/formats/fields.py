@@ -18,7 +18,7 @@ from typing import Any
 
 from gda.errors import ArgumentError
 
-__all__ = ["Buffer", "Field", "Struct"]
+__all__ = ["Buffer", "Field", "Struct", "value_text"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -171,7 +171,7 @@ class Struct:
             if nothing and reserved:
                 continue
             words = "reserved bits are set" if reserved else field.comment
-            text = f"{pad}{field.name} = {_value_text(field, value)}" + (f"  ({words})" if words else "")
+            text = f"{pad}{field.name} = {value_text(field, value)}" + (f"  ({words})" if words else "")
             yield offset, field.width_bits, text, nothing
 
     def _field(self, name: str) -> Field:
@@ -236,7 +236,8 @@ class Struct:
             )
 
 
-def _value_text(field: Field, value: Any) -> str:
+def value_text(field: Field, value: Any) -> str:
+    """A field's value for people: the name of a known one, else hex and decimal."""
     if isinstance(value, bytes):
         return value.hex(" ") if len(value) <= 32 else f"{value[:32].hex(' ')} … {len(value)} bytes"
     if isinstance(value, IntEnum):

@@ -170,7 +170,14 @@ _OPCODES = {
     0x12: ("fetch and add", "remote atomic on 8 bytes; the old value comes back"),
     0x14: ("masked compare and swap", "remote atomic; the old value comes back"),
     0x15: ("masked fetch and add", "remote atomic; the old value comes back"),
+    0x19: ("fast registration", "an older way to change a memory key from the queue"),
+    0x1B: ("local invalidate", "ends a memory key; mlx5 does it by UMR"),
+    0x1F: ("configuration", "a command of the driver in the queue"),
+    0x20: ("set signature value", "sets the value that a signature is computed from"),
     0x25: ("UMR", "changes a memory key from the queue"),
+    0x28: ("tag matching", "adds or removes a tagged receive"),
+    0x2C: ("flow table access", "changes a flow table from the queue"),
+    0x2F: ("memory operation", "a copy, compression or hash by the NIC's own engine"),
 }
 
 _CQE_OPCODES = {

@@ -261,10 +261,24 @@ enum aeth_syndrome {
     AETH_NAK_INVALID_REQUEST = 0x61,
     AETH_NAK_REMOTE_ACCESS = 0x62,
     AETH_NAK_REMOTE_OPERATIONAL = 0x63,
+    AETH_NAK_INVALID_RD_REQUEST = 0x64,
 };
 
 struct aeth_bits {
     u8 syndrome[0x8];  // enum aeth_syndrome
+    u8 msn[0x18];
+};
+
+// The same, with the syndrome in its parts.
+enum aeth_kind {
+    AETH_KIND_ACK = 0x0,      // value: credits, 0x1f: not limited
+    AETH_KIND_RNR_NAK = 0x1,  // value: how long to wait, by the specification's table
+    AETH_KIND_NAK = 0x3,      // value: why
+};
+struct aeth_parts_bits {
+    u8 reserved_at_0[0x1];
+    u8 kind[0x2];  // enum aeth_kind
+    u8 value[0x5];
     u8 msn[0x18];
 };
 
