@@ -25,9 +25,9 @@ from gda.nic.lifetime import Owner, Resources
 from gda.nic.memory import Memory
 from gda.nic.queue import QueuePair, connect
 
-__all__ = ["Capabilities", "Gid", "Nic", "Port", "open"]
+__all__ = ["PARTS", "Capabilities", "Gid", "Nic", "Port", "open"]
 
-_PARTS = {  # PCI device ids (pci-ids.ucw.cz, vendor 15b3)
+PARTS = {  # PCI device ids (pci-ids.ucw.cz, vendor 15b3)
     0x1017: "ConnectX-5", 0x1019: "ConnectX-5 Ex", 0x101B: "ConnectX-6", 0x101D: "ConnectX-6 Dx",
     0x101F: "ConnectX-6 Lx", 0x1021: "ConnectX-7", 0x1023: "ConnectX-8", 0xA2D6: "BlueField-2", 0xA2DC: "BlueField-3",
 }  # fmt: skip
@@ -170,7 +170,7 @@ class Nic(Owner):
             resources.callback(self.context.close)
             device = _verbs.ibv_query_device(self.context)
             self.firmware = str(device["fw_ver"])
-            self.part = _PARTS.get(int(device["vendor_part_id"]), f"mlx5 part 0x{int(device['vendor_part_id']):x}")
+            self.part = PARTS.get(int(device["vendor_part_id"]), f"mlx5 part 0x{int(device['vendor_part_id']):x}")
             self.library = _library_version()
             self.ports = int(device["phys_port_cnt"])
             self.port = self._query_port(port, self.ports)
