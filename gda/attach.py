@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gda import config
+from gda.complaint import Complaint, ComplaintKind, complaint_of, kind_of
 from gda.errors import ArgumentError, UnavailableError
 
 __all__ = ["SoftwareNic", "check_faults", "idle_hook_address", "loaded", "software_nic"]
@@ -118,12 +119,18 @@ class SoftwareNic:
             return int(self._library.gda_sim_nic_counter(nic, name.encode()))
         return int(self._library.gda_sim_counter(name.encode()))
 
-    def report(self) -> list[str]:
-        """Sentences on what programs did wrong, oldest first."""
-        return _lines(self._library.gda_sim_report())
+    def report(self) -> list[Complaint]:
+        """What programs did wrong, oldest first: sentences with their kind and values."""
+        kinds = self.complaint_kinds()
+        return [complaint_of(line, kinds) for line in _lines(self._library.gda_sim_report())]
+
+    def complaint_kinds(self) -> dict[str, ComplaintKind]:
+        """Everything that the NIC can complain about, by name."""
+        kinds = (kind_of(line) for line in _lines(self._library.gda_sim_complaint_kinds()))
+        return {kind.name: kind for kind in kinds}
 
     def clear_report(self) -> None:
-        """Forget all sentences."""
+        """Forget all complaints."""
         self._library.gda_sim_clear_report()
 
     def last_doorbell(self, qpn: int) -> int | None:
@@ -262,7 +269,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _lines(text: bytes | None) -> list[str]:
-    return (text or b"").decode(errors="replace").splitlines()
+    return [line for line in (text or b"").decode(errors="replace").split("\n") if line]
 
 
 # name, answer, arguments: sim/steer.h
@@ -283,6 +290,7 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("gda_sim_port_counter", ctypes.c_uint64, (ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p)),
     ("gda_sim_counter_names", ctypes.c_char_p, ()),
     ("gda_sim_report", ctypes.c_char_p, ()),
+    ("gda_sim_complaint_kinds", ctypes.c_char_p, ()),
     ("gda_sim_clear_report", None, ()),
     ("gda_sim_last_doorbell", ctypes.c_int, (ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint64))),
     ("gda_sim_set_faults", ctypes.c_int, (ctypes.c_char_p,)),

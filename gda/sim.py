@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gda import attach, config
+from gda.complaint import Complaint
 from gda.errors import ArgumentError, UnavailableError
 
-__all__ = ["capture", "current", "faults", "preload_libraries", "run", "virtual_time"]
+__all__ = ["capture", "current", "faults", "preload_libraries", "report", "run", "virtual_time"]
 
 _SANITIZER = re.compile(rb"\x00(lib[at]san\.so\.[0-9]+)\x00")
 
@@ -28,6 +29,15 @@ def current() -> attach.SoftwareNic:
     Raises UnavailableError when its library is not built or it cannot attach here.
     """
     return attach.software_nic()
+
+
+def report() -> list[Complaint]:
+    """What programs did wrong with the NICs of this process, oldest first; empty without a software NIC.
+
+    docs/checker.md lists the kinds.
+    """
+    nic = attach.loaded()
+    return nic.report() if nic is not None else []
 
 
 @contextmanager

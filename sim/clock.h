@@ -19,7 +19,9 @@ class Clock {
     // Nanoseconds.
     uint64_t now_ns() const {
         const uint64_t virtual_ns = virtual_ns_.load(std::memory_order_relaxed);
-        if (virtual_ns) return virtual_ns;
+        return virtual_ns ? virtual_ns : real_ns();
+    }
+    static uint64_t real_ns() {
         timespec t;
         clock_gettime(CLOCK_MONOTONIC, &t);
         return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);

@@ -40,6 +40,23 @@ const char* keep(std::string& place, const std::vector<std::string>& lines) {
     return place.c_str();
 }
 
+// Sentences quote what programs gave (names of files, environment variables): no field of a line may end one.
+std::string plain(std::string words) {
+    for (char& c : words) {
+        if (c == '\n' || c == '\t') c = ' ';
+    }
+    return words;
+}
+
+std::string line_of(const sim::Complaint& complaint) {
+    std::string line = sim::words_of(complaint.kind).name + '\t' + std::to_string(complaint.times) + '\t';
+    for (const sim::Value& value : complaint.values) {
+        if (&value != &complaint.values.front()) line += ' ';
+        line += std::string(value.name) + '=' + std::to_string(value.value);
+    }
+    return line + '\t' + plain(complaint.sentence);
+}
+
 bool exists(int nic) { return nic >= 0 && nic < Nic::count(); }
 
 // A change of one NIC's network; it is made if it is not there yet.
@@ -106,7 +123,17 @@ const char* gda_sim_report(void) {
     for (int i = 0; i < Nic::count(); ++i) {
         const Nic nic(i, Nic::Make::no);
         if (!nic) continue;
-        for (std::string& line : nic->report()) lines.push_back(std::move(line));
+        for (const sim::Complaint& complaint : nic->complaints()) lines.push_back(line_of(complaint));
+    }
+    return keep(text, lines);
+}
+
+const char* gda_sim_complaint_kinds(void) {
+    thread_local std::string text;
+    std::vector<std::string> lines;
+    for (int i = 0; i < static_cast<int>(sim::Kind::count); ++i) {
+        const sim::KindWords& words = sim::words_of(static_cast<sim::Kind>(i));
+        lines.push_back(words.name + '\t' + words.rule + '\t' + words.source + '\t' + words.advice);
     }
     return keep(text, lines);
 }

@@ -32,7 +32,10 @@ GDA_SIM_EXPORT uint64_t gda_sim_counter(const char* name);
 GDA_SIM_EXPORT uint64_t gda_sim_nic_counter(int nic, const char* name);
 GDA_SIM_EXPORT uint64_t gda_sim_port_counter(int nic, uint32_t port, const char* name);
 GDA_SIM_EXPORT const char* gda_sim_counter_names(void);  // separated by newlines
-GDA_SIM_EXPORT const char* gda_sim_report(void);         // sentences separated by newlines
+// What programs did wrong, oldest first: a line each with the kind, how often, values as name=number separated by
+// spaces, and the sentence, separated by tabs. And all kinds there are: a line each with name, rule, source, advice.
+GDA_SIM_EXPORT const char* gda_sim_report(void);
+GDA_SIM_EXPORT const char* gda_sim_complaint_kinds(void);
 GDA_SIM_EXPORT void gda_sim_clear_report(void);
 GDA_SIM_EXPORT int gda_sim_last_doorbell(uint32_t qpn, uint64_t* value);  // 1 if there was one
 GDA_SIM_EXPORT void gda_sim_set_gpu_staging(int on);

@@ -38,7 +38,8 @@ void read_link_mtu(DeviceState& s) {
     char* end = nullptr;
     const unsigned long bytes = std::strtoul(value, &end, 10);
     if (*end || bytes < HEADERS + LEAST_PATH_MTU || bytes > LARGEST_LINK_MTU) {
-        s.report.say(text("GDA_SIM_MTU=%s is not a number of bytes from %u to %u: the link keeps %u", value,
+        s.report.say(Kind::configuration,
+                     text("GDA_SIM_MTU=%s is not a number of bytes from %u to %u: the link keeps %u", value,
                           HEADERS + LEAST_PATH_MTU, LARGEST_LINK_MTU, s.port->mtu()));
         return;
     }
@@ -91,22 +92,27 @@ bool addressed(DeviceState& s, const Qp* qp, const Packet& packet) {
         const uint32_t port = arrival_port(s, packet);
         if (port != qp->port && own_address(s, port, packet.destination, packet.version1) != Own::no) {
             s.report.say(
+                Kind::other_port,
                 text("%s: dropped a packet that arrived at port %u, for it is bound to port %u (port_num at INIT): "
                      "the peer must send to a GID of that port",
-                     qp->name, port, qp->port));
+                     qp->name, port, qp->port),
+                {{"qp", qp->number}, {"port", port}, {"own_port", qp->port}});
         }
         return false;
     }
     if (qp->datagrams()) {
-        s.report.say(
-            text("%s: dropped a datagram of RoCE v%d: no entry of the GID table has its address with that "
-                 "version (RoCE v1 against v2)",
-                 qp->name, packet.version1 ? 1 : 2));
+        s.report.say(Kind::roce_version,
+                     text("%s: dropped a datagram of RoCE v%d: no entry of the GID table has its address with that "
+                          "version (RoCE v1 against v2)",
+                          qp->name, packet.version1 ? 1 : 2),
+                     {{"qp", qp->number}, {"version", packet.version1 ? 1u : 2u}});
     } else {
         s.report.say(
+            Kind::roce_version,
             text("%s: dropped a packet of RoCE v%d, for it is connected with a GID of RoCE v%d: RoCE v1 against "
                  "v2; choose a GID index of the same version on both sides",
-                 qp->name, packet.version1 ? 1 : 2, qp->version1 ? 1 : 2));
+                 qp->name, packet.version1 ? 1 : 2, qp->version1 ? 1 : 2),
+            {{"qp", qp->number}, {"version", packet.version1 ? 1u : 2u}, {"own_version", qp->version1 ? 1u : 2u}});
     }
     return false;
 }

@@ -23,10 +23,12 @@ bool execute_in_part(DeviceState& s, const AtomicOperation& o, const Span& targe
     bool done = false;
     each_part(s, target, 0, o.bytes, [&](const Span& part) {
         if (part.bytes != o.bytes || reinterpret_cast<uint64_t>(part.address) % o.bytes) {
-            s.report.say(std::string(whose) +
-                         text(": the target of an atomic of %u bytes lies in several pieces of key "
-                              "0x%x, or not at a multiple of %u in one",
-                              o.bytes, target.scattered->key, o.bytes));
+            s.report.say(
+                Kind::atomic_misaligned,
+                std::string(whose) + text(": the target of an atomic of %u bytes lies in several pieces of key "
+                                          "0x%x, or not at a multiple of %u in one",
+                                          o.bytes, target.scattered->key, o.bytes),
+                about(whose, {{"key", target.scattered->key}, {"bytes", o.bytes}}));
             return false;
         }
         done = execute(s, o, part, was, whose);
@@ -66,9 +68,11 @@ bool execute(DeviceState& s, const AtomicOperation& o, const Span& target, uint6
     *was = before;
     if (!there) {
         s.report.count(Counter::copy_faults);
-        s.report.say(std::string(whose) +
-                     text(": the target of an atomic at %p is registered but no longer mapped (or not accessible)",
-                          static_cast<void*>(target.address)));
+        s.report.say(Kind::memory_gone,
+                     std::string(whose) +
+                         text(": the target of an atomic at %p is registered but no longer mapped (or not accessible)",
+                              static_cast<void*>(target.address)),
+                     about(whose, {{"address", reinterpret_cast<uint64_t>(target.address)}}));
     }
     return there;
 }

@@ -62,19 +62,28 @@ void take_request(DeviceState& s, Cq* cq) {
             GDA_GET(cq_doorbell_record, record, solicited_only) != 0);
 }
 
-void fail(DeviceState& s, Cq* cq) {
+void fail(DeviceState& s, Cq* cq, const Qp& qp, const Completion& c) {
     cq->failed = true;
     s.report.count(Counter::cq_overruns);
+    const bool never = cq->consumer == 0 && cq->producer == cq->entries;
     s.report.say(
+        never ? Kind::cq_consumer_never_written : Kind::cq_overrun,
         text("CQ 0x%x: overrun, a completion found all %u entries unread (consumer index %u, producer index %u); "
-             "poll it more often, store the consumer index into its record, or create it with ignore-overrun",
-             cq->number, cq->entries, cq->consumer, cq->producer & 0xffffff));
+             "poll it more often, store the consumer index into its record%s, or create it with ignore-overrun",
+             cq->number, cq->entries, cq->consumer, cq->producer & 0xffffff,
+             never ? " (it was never stored: it is still 0)" : ""),
+        {{"cq", cq->number},
+         {"qp", qp.number},
+         {"index", c.index},
+         {"entries", cq->entries},
+         {"consumer", cq->consumer},
+         {"producer", cq->producer & 0xffffff}});
     s.pending.push_back({false, cq->number, AsyncEvent::cq_error});
-    s.qps.each([&](Qp& qp) {
-        if (qp.send_cq == cq || qp.receive_cq == cq) {
-            qp.failing = true;
-            s.look_at(&qp);
-            s.pending.push_back({false, qp.number, AsyncEvent::qp_fatal});
+    s.qps.each([&](Qp& user) {
+        if (user.send_cq == cq || user.receive_cq == cq) {
+            user.failing = true;
+            s.look_at(&user);
+            s.pending.push_back({false, user.number, AsyncEvent::qp_fatal});
         }
     });
 }
@@ -138,7 +147,7 @@ void count_error(DeviceState& s, const Completion& c) {
 
 void complete(DeviceState& s, Cq* cq, const Qp& qp, const Completion& c) {
     if (!cq || cq->failed) return;
-    if (!has_room(s, cq)) return fail(s, cq);
+    if (!has_room(s, cq)) return fail(s, cq, qp, c);
     alignas(8) uint8_t entry[CQE_BYTES] = {};
     // The fields that both layouts share lie at the same places: asserted below.
     static_assert(GDA_BIT_OFFSET(cqe64, qpn) == GDA_BIT_OFFSET(err_cqe, qpn) &&
@@ -175,8 +184,10 @@ void arm(DeviceState& s, UarPage* page, const uint8_t value[8]) {
     s.report.count(Counter::cq_doorbells);
     Cq* named = s.cqs.find(number);
     if (!named || named->page != page) {
-        s.report.say(text("CQ doorbell on page %u names CQ 0x%x, which %s", page->id, number,
-                          named ? "belongs to another page" : "does not exist"));
+        s.report.say(Kind::cq_doorbell_unknown,
+                     text("CQ doorbell on page %u names CQ 0x%x, which %s", page->id, number,
+                          named ? "belongs to another page" : "does not exist"),
+                     {{"cq", number}, {"page", page->id}});
         named = nullptr;
     }
     if (named && !named->arm_mailbox) {

@@ -64,13 +64,15 @@ void datagram_arrived(DeviceState& s, Qp* qp, const Packet& packet) {
     const bool immediate = operation == RC_SEND_ONLY_WITH_IMMEDIATE;
     if (operation != RC_SEND_ONLY && !immediate) return s.report.count(Counter::packets_dropped);
     if (key != qp->q_key) {
-        s.report.say(text("%s: dropped a datagram with Q_Key 0x%x; its own is 0x%x", qp->name, key, qp->q_key));
+        s.report.say(Kind::q_key,
+                     text("%s: dropped a datagram with Q_Key 0x%x; its own is 0x%x", qp->name, key, qp->q_key),
+                     {{"qp", qp->number}, {"q_key", key}, {"own_q_key", qp->q_key}});
         return s.report.count(Counter::datagrams_dropped);
     }
     if (!open_receive(s, qp)) return s.report.count(Counter::datagrams_dropped);
     uint8_t grh[GDA_BYTES_OF(grh)];
     build_grh(packet, grh);
-    std::string why;
+    Why why;
     Filled filled = fill_receive(s, qp, {grh, sizeof grh}, &why);
     for (size_t i = 0; filled == Filled::yes && i < packet.payload_count; ++i) {
         filled = fill_receive(s, qp, packet.payload[i], &why);
@@ -81,8 +83,12 @@ void datagram_arrived(DeviceState& s, Qp* qp, const Packet& packet) {
     }
     if (filled != Filled::yes) {  // its own receive is at fault: a program's mistake, told by an error completion
         const bool length = filled == Filled::too_long;
-        s.report.say(std::string(qp->name) + ": a datagram could not be placed: " + why +
-                     (length ? " (40 of them are for the GRH)" : ""));
+        Values values = why.values;
+        values.insert(values.begin(), {"qp", qp->number});
+        s.report.say(why.kind,
+                     std::string(qp->name) + ": a datagram could not be placed: " + why.words +
+                         (length ? " (40 of them are for the GRH)" : ""),
+                     values);
         s.report.count(Counter::datagrams_dropped);
         fail_receive(s, qp, length ? MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR,
                      length                       ? VENDOR_RECEIVE_LENGTH

@@ -130,10 +130,11 @@ bool end_stream(DeviceState& s, Qp* qp, const Message& failed) {
     if (!qp->streams || qp->state != MLX5_QPC_STATE_RTS) return false;
     DcStreams& streams = *qp->streams;
     if (streams.errored.insert(failed.stream).second && streams.errored.size() >= streams.most_errored) {
-        s.report.say(
-            text("%s: %zu streams are in error, as many as it may have (log_num_dci_errored_streams): it goes "
-                 "to the error state; reset a stream when its work requests are flushed",
-                 qp->name, streams.errored.size()));
+        s.report.say(Kind::dc_streams,
+                     text("%s: %zu streams are in error, as many as it may have (log_num_dci_errored_streams): it goes "
+                          "to the error state; reset a stream when its work requests are flushed",
+                          qp->name, streams.errored.size()),
+                     {{"qp", qp->number}, {"streams", streams.errored.size()}});
         return false;
     }
     if (streams.current != failed.stream || !qp->connection) return true;  // nothing of it was sent
@@ -155,10 +156,12 @@ Qp* connection_of(DeviceState& s, Qp* target, const Packet& packet) {
     const uint8_t* dceth = dceth_of(packet);
     if (GDA_GET(dceth, dceth, access_key) != dc->access_key) {
         ++dc->violations;
-        s.report.say(text("%s: dropped a packet with the access key 0x%" PRIx64 " from queue pair 0x%06x: this DCT has "
+        s.report.say(Kind::dc_access_key,
+                     text("%s: dropped a packet with the access key 0x%" PRIx64 " from queue pair 0x%06x: this DCT has "
                           "another one; the initiator will say that nobody answers",
                           target->name, static_cast<uint64_t>(GDA_GET(dceth, dceth, access_key)),
-                          static_cast<uint32_t>(GDA_GET(dceth, dceth, src_qp))));
+                          static_cast<uint32_t>(GDA_GET(dceth, dceth, src_qp))),
+                     {{"qp", target->number}, {"access_key", GDA_GET(dceth, dceth, access_key)}});
         return nullptr;
     }
     const uint64_t number = GDA_GET(dceth, dceth, connection);

@@ -15,6 +15,7 @@
 #include "sim/engine/requester.h"
 #include "sim/engine/responder.h"
 #include "sim/engine/thread.h"
+#include "sim/engine/unrung.h"
 #include "sim/engine/virtual.h"
 #include "sim/link/guard.h"
 
@@ -86,7 +87,7 @@ Device::Device(Events events) : state_(std::make_unique<DeviceState>()) {
     s.events = std::move(events);
     s.device = this;
     s.port = std::make_unique<Port>(s.clock, [&s](const Packet& packet) { arrived(s, packet); });
-    for (const std::string& problem : s.port->problems()) s.report.say(problem);
+    for (const std::string& problem : s.port->problems()) s.report.say(Kind::configuration, problem);
     s.slot = s.port->slot();
     s.ports = s.port->ports();
     fill_addresses(s);
@@ -136,6 +137,7 @@ int step_now(DeviceState& s, bool outside) {
 int step_one(DeviceState& s, bool outside) {
     if (s.generation != process_generation()) {
         s.report.say(
+            Kind::forked,
             "this process was forked from the one that opened the software NIC: its queues do not move here; open "
             "the NIC after the fork");
         return 0;
@@ -164,9 +166,10 @@ int step_one(DeviceState& s, bool outside) {
                 sweep_records(s, before == 0);
                 if (s.done != before) round(s);
             }
+            if (!s.done) look_for_unrung(s);
         }
     } catch (const std::exception& e) {  // out of memory: the work stays where it is, a later step tries again
-        s.report.say(std::string("the software NIC could not finish a step: ") + e.what());
+        s.report.say(Kind::internal, std::string("the software NIC could not finish a step: ") + e.what());
     }
     const int done = s.done;
     events.swap(s.pending);
@@ -205,7 +208,7 @@ int Device::register_umem(uint64_t address, uint64_t bytes, uint32_t* id) {
         std::string problem;
         umem->gpu = s.copier.context_of(address, &problem);
         if (!problem.empty()) {
-            s.report.say(problem);
+            s.report.say(Kind::gpu_memory, problem);
             return -EFAULT;
         }
         s.gpu_umems += umem->gpu ? 1 : 0;
@@ -334,11 +337,22 @@ std::vector<std::string> Device::counter_names() const {
     for (std::string& name : Port::counter_names()) names.push_back(std::move(name));
     return names;
 }
-std::vector<std::string> Device::report() const {
-    std::vector<std::string> sentences = state_->report.sentences();
+std::vector<Complaint> Device::complaints() const {
+    std::vector<Complaint> all = state_->report.complaints();
+    if (const uint64_t more = state_->report.not_kept()) {
+        all.push_back({Kind::more,
+                       text("and %llu times something more, not kept", static_cast<unsigned long long>(more)),
+                       {},
+                       more});
+    }
     Hold hold(*state_);
     const std::string& capture = state_->port->capture().failure();
-    if (!capture.empty()) sentences.push_back(capture);
+    if (!capture.empty()) all.push_back({Kind::configuration, capture, {}, 1});
+    return all;
+}
+std::vector<std::string> Device::report() const {
+    std::vector<std::string> sentences;
+    for (Complaint& complaint : complaints()) sentences.push_back(std::move(complaint.sentence));
     return sentences;
 }
 void Device::clear_report() { state_->report.clear(); }

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/engine/complaint.h"
+
 namespace sim {
 
 struct DeviceState;  // tables: engine/state.h, for engine/ and firmware/ only
@@ -115,7 +117,8 @@ class Device {
     // Of one port. What the ports share (the counters of link/counters.h) is told for each of them.
     uint64_t counter(const char* name, uint32_t port) const;
     std::vector<std::string> counter_names() const;
-    std::vector<std::string> report() const;  // sentences: what programs did wrong, oldest first
+    std::vector<Complaint> complaints() const;  // what programs did wrong, oldest first
+    std::vector<std::string> report() const;    // their sentences
     void clear_report();
     bool last_doorbell(uint32_t qpn, uint64_t* value) const;  // as stored: eight big-endian bytes
     // Faults of the network and a capture of what it carries: link/fault_spec.h, link/capture.h. An empty text or path

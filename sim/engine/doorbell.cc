@@ -64,9 +64,15 @@ void ring(DeviceState& s, UarPage* page, uint64_t stored) {
     ++s.done;
     Qp* named = s.qp(number);
     if (!named || named->page != page) {
-        s.report.say(text("doorbell on page %u (value 0x%016llx) names QP 0x%06x, which %s", page->id,
+        const bool elsewhere = (number >> 16) != s.slot;
+        s.report.say(named ? Kind::doorbell_wrong_page : Kind::doorbell_unknown_queue,
+                     text("doorbell on page %u (value 0x%016llx) names QP 0x%06x, which %s", page->id,
                           static_cast<unsigned long long>(gda::swap64(stored)), number,
-                          named ? text("rings on page %u", named->page->id).c_str() : "does not exist"));
+                          named       ? text("rings on page %u", named->page->id).c_str()
+                          : elsewhere ? "does not exist: numbers of this NIC's queue pairs begin otherwise; is it "
+                                        "another process's or NIC's?"
+                                      : "does not exist"),
+                     {{"qp", number}, {"page", page->id}, {"doorbell", gda::swap64(stored)}});
         named = nullptr;
     }
     if (named) {
@@ -79,7 +85,9 @@ void ring(DeviceState& s, UarPage* page, uint64_t stored) {
         const uint16_t implied =
             static_cast<uint16_t>(GDA_GET(send_doorbell, value, wqe_index) + (segments + per_block - 1) / per_block);
         if (named->state == MLX5_QPC_STATE_RST) {
-            s.report.say(std::string(named->name) + ": its doorbell was rung in state RESET: ignored");
+            s.report.say(Kind::doorbell_in_reset,
+                         std::string(named->name) + ": its doorbell was rung in state RESET: ignored",
+                         {{"qp", number}, {"doorbell", gda::swap64(stored)}});
         } else if (named->recordless) {
             produced(s, named, implied);
         } else {
@@ -91,18 +99,7 @@ void ring(DeviceState& s, UarPage* page, uint64_t stored) {
                 if (!named->announced_ns) named->announced_ns = s.now_ns;
                 s.look_at(named);
             }
-            uint32_t word = 0;
-            if (named->producer == 0 && named->record.umem && !named->has_receives &&
-                read_word(s, named->record, GDA_DWORD_OFFSET(qp_doorbell_record, receive_counter), &word,
-                          named->name) &&
-                word) {
-                const uint32_t record[2] = {word, 0};
-                s.report.say(
-                    text("%s: rung, send record is 0, receive record changed to %u, QP has no RQ: the send counter "
-                         "is the second dword of the record",
-                         named->name, static_cast<uint32_t>(GDA_GET(qp_doorbell_record, record, receive_counter))));
-                named->announced_ns = 0;
-            }
+            if (named->producer == 0 && says_wrong_word(s, named)) named->announced_ns = 0;
         }
     }
     size_t looked_at = named ? 1 : 0;
@@ -147,6 +144,21 @@ void read_send_record(DeviceState& s, Qp* qp) {
     const uint16_t told = static_cast<uint16_t>(GDA_GET(qp_doorbell_record, record, send_counter));
     produced(s, qp, told);
     if (blocks && qp->producer == told) keep_window(s, qp, blocks);
+}
+
+bool says_wrong_word(DeviceState& s, const Qp* qp) {
+    uint32_t record[2] = {0, 0};
+    const uint32_t at = GDA_DWORD_OFFSET(qp_doorbell_record, receive_counter);
+    if (!qp->record.umem || qp->has_receives || !read_word(s, qp->record, at, &record[0], qp->name) || !record[0])
+        return false;
+    const uint32_t receives = static_cast<uint32_t>(GDA_GET(qp_doorbell_record, record, receive_counter));
+    s.report.say(
+        Kind::record_wrong_word,
+        text("%s: rung, send record is %u, receive record changed to %u, QP has no RQ: the send counter is the "
+             "second dword of the record",
+             qp->name, qp->producer, receives),
+        {{"qp", qp->number}, {"index", qp->producer}, {"record", qp->producer}, {"receive_record", receives}});
+    return true;
 }
 
 void clear_doorbells(UarPage* page) {

@@ -29,4 +29,7 @@ void clear_doorbells(UarPage* page);
 // Reads the send counter of a queue pair again; nothing for one without a record.
 void read_send_record(DeviceState& s, Qp* qp);
 
+// Whether the producer index was stored where receives are counted, of a queue pair that has none; then it was said.
+bool says_wrong_word(DeviceState& s, const Qp* qp);
+
 }  // namespace sim

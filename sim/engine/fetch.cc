@@ -30,7 +30,7 @@ bool take_read(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn, bool 
     reply.key = static_cast<uint32_t>(GDA_GET(reth, reth, rkey));
     reply.bytes = GDA_GET(reth, reth, dma_length);
     Span span = {};
-    std::string why;
+    Why why;
     if (!qp->remote_read_allowed) return not_allowed(s, qp, psn, "RDMA read: ", "remote reads (rre)");
     if (reply.bytes && !resolve(s, reply.key, reply.address, reply.bytes, qp, Access::remote_read, &span, &why)) {
         refuse(s, qp, psn, AETH_NAK_REMOTE_ACCESS, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
@@ -65,13 +65,15 @@ bool take_atomic(DeviceState& s, Qp* qp, const Packet& packet, uint32_t operatio
     const uint64_t address = GDA_GET(atomiceth, at, va);
     const uint32_t key = static_cast<uint32_t>(GDA_GET(atomiceth, at, rkey));
     if (address % o.bytes) {
-        refuse(
-            s, qp, psn, AETH_NAK_INVALID_REQUEST, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
-            text("an atomic of %u bytes at 0x%" PRIx64 ", which is not a multiple of %u", o.bytes, address, o.bytes));
+        refuse(s, qp, psn, AETH_NAK_INVALID_REQUEST, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
+               Why(Kind::atomic_misaligned,
+                   text("an atomic of %u bytes at 0x%" PRIx64 ", which is not a multiple of %u", o.bytes, address,
+                        o.bytes),
+                   {{"address", address}, {"bytes", o.bytes}}));
         return false;
     }
     Span span = {};
-    std::string why;
+    Why why;
     if (!qp->remote_atomic_allowed) return not_allowed(s, qp, psn, "atomic: ", "remote atomics (rae)");
     if (!resolve(s, key, address, o.bytes, qp, Access::remote_atomic, &span, &why)) {
         refuse(s, qp, psn, AETH_NAK_REMOTE_ACCESS, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
@@ -84,7 +86,7 @@ bool take_atomic(DeviceState& s, Qp* qp, const Packet& packet, uint32_t operatio
     order_atomic(s, qp, span, key, address);
     if (!execute(s, o, span, &reply.value, qp->name)) {
         refuse(s, qp, psn, AETH_NAK_REMOTE_OPERATIONAL, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_RECEIVE_ABORTED,
-               "the target of an atomic cannot be reached");
+               Why(Kind::memory_gone, "the target of an atomic cannot be reached", {{"address", address}}));
         return false;
     }
     qp->atomic_results[qp->atomics_done++ % ATOMIC_RESULTS] = {psn, reply.value};

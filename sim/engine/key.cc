@@ -52,47 +52,57 @@ Access within(Access access) {
 }
 
 // The key as it is written, or null and the reason.
-const Mkey* find_exactly(const DeviceState& s, uint32_t key, std::string* why) {
+const Mkey* find_exactly(const DeviceState& s, uint32_t key, Why* why) {
     const Mkey* mkey = s.keys.find(key >> 8);
     if (mkey && mkey->key == key) return mkey;
     const uint32_t swapped = gda::swap32(key);
     const Mkey* other = s.keys.find(swapped >> 8);
-    *why = text("key 0x%x does not exist", key);
+    *why = Why(Kind::key_unknown, text("key 0x%x does not exist", key), {{"key", key}});
     if (other && other->key == swapped) {
-        *why += text(" (hint: 0x%08x is 0x%x byte-swapped, and that one exists: keys in a WQE are big-endian)", key,
-                     swapped);
+        *why =
+            why->of(Kind::key_byte_swapped)
+                .before(text(" (hint: 0x%08x is 0x%x byte-swapped, and that one exists: keys in a WQE are big-endian)",
+                             key, swapped));
+        why->values.push_back({"swapped", swapped});
     } else if (mkey) {
-        *why += text(" (hint: 0x%x does: same index, another variant)", mkey->key);
+        *why = why->before(text(" (hint: 0x%x does: same index, another variant)", mkey->key));
     }
     return nullptr;
 }
 
 // The rights of the key itself, and its range.
-bool permits(const Mkey& mkey, uint64_t address, uint64_t bytes, const Asker& asker, const Access* access,
-             std::string* why) {
+bool permits(const Mkey& mkey, uint64_t address, uint64_t bytes, const Asker& asker, const Access* access, Why* why) {
     const uint32_t key = mkey.key;
     if (mkey.pd != asker.pd) {
-        *why = text("key 0x%x belongs to protection domain %u, the queue pair to %u", key, mkey.pd->number,
-                    asker.pd->number);
+        *why = Why(Kind::key_other_domain,
+                   text("key 0x%x belongs to protection domain %u, the queue pair to %u", key, mkey.pd->number,
+                        asker.pd->number),
+                   {{"key", key}, {"domain", mkey.pd->number}, {"own_domain", asker.pd->number}});
         return false;
     }
     if (mkey.free) {
-        *why = text("key 0x%x is free: nothing was bound to it yet, or it was invalidated", key);
+        *why = Why(Kind::key_free, text("key 0x%x is free: nothing was bound to it yet, or it was invalidated", key),
+                   {{"key", key}});
         return false;
     }
     if (mkey.qpn != ANY_QP && asker.qpn != mkey.qpn) {
-        *why = text("key 0x%x belongs to queue pair 0x%06x alone, not to 0x%06x (0xffffff in its context: to all)", key,
-                    mkey.qpn, asker.qpn);
+        *why = Why(Kind::key_other_queue,
+                   text("key 0x%x belongs to queue pair 0x%06x alone, not to 0x%06x (0xffffff in its context: to all)",
+                        key, mkey.qpn, asker.qpn),
+                   {{"key", key}, {"owner", mkey.qpn}});
         return false;
     }
     if (access && !allows(mkey, *access)) {
-        *why = text("key 0x%x does not allow %s", key, right_of(*access));
+        *why = Why(Kind::key_right_missing, text("key 0x%x does not allow %s", key, right_of(*access)),
+                   {{"key", key}, {"address", address}, {"bytes", bytes}});
         return false;
     }
     if (!mkey.whole &&
         (address < mkey.start || address - mkey.start > mkey.bytes || bytes > mkey.bytes - (address - mkey.start))) {
-        *why = text("0x%" PRIx64 "..+%" PRIu64 " is not within key 0x%x, which covers 0x%" PRIx64 "..+%" PRIu64,
-                    address, bytes, key, mkey.start, mkey.bytes);
+        *why = Why(Kind::key_range,
+                   text("0x%" PRIx64 "..+%" PRIu64 " is not within key 0x%x, which covers 0x%" PRIx64 "..+%" PRIu64,
+                        address, bytes, key, mkey.start, mkey.bytes),
+                   {{"key", key}, {"address", address}, {"bytes", bytes}, {"start", mkey.start}, {"room", mkey.bytes}});
         return false;
     }
     return true;
@@ -100,7 +110,7 @@ bool permits(const Mkey& mkey, uint64_t address, uint64_t bytes, const Asker& as
 
 // Of a key of pieces only the range is judged here. Without `access` rights were judged before.
 bool locate(const DeviceState& s, uint32_t key, uint64_t address, uint64_t bytes, const Asker& asker,
-            const Access* access, Span* span, std::string* why) {
+            const Access* access, Span* span, Why* why) {
     const Mkey* mkey = find_exactly(s, key, why);
     if (!mkey || !permits(*mkey, address, bytes, asker, access, why)) return false;
     span->bytes = bytes;
@@ -111,8 +121,11 @@ bool locate(const DeviceState& s, uint32_t key, uint64_t address, uint64_t bytes
         const uint64_t offset = address - mkey->start;
         const uint64_t all = mkey->layout->round_bytes * mkey->layout->rounds;
         if (offset > all || bytes > all - offset) {
-            *why = text("0x%" PRIx64 "..+%" PRIu64 " is outside the %" PRIu64 " bytes that the pieces of key 0x%x have",
-                        address, bytes, all, key);
+            *why = Why(
+                Kind::key_range,
+                text("0x%" PRIx64 "..+%" PRIu64 " is outside the %" PRIu64 " bytes that the pieces of key 0x%x have",
+                     address, bytes, all, key),
+                {{"key", key}, {"address", address}, {"bytes", bytes}});
             return false;
         }
         span->address = reinterpret_cast<uint8_t*>(offset);
@@ -125,8 +138,10 @@ bool locate(const DeviceState& s, uint32_t key, uint64_t address, uint64_t bytes
     }
     const uint64_t offset = mkey->offset + (address - mkey->start);
     if (offset > mkey->umem->bytes || bytes > mkey->umem->bytes - offset) {  // a key of every address over one umem
-        *why = text("0x%" PRIx64 "..+%" PRIu64 " is outside the %" PRIu64 " bytes of memory behind key 0x%x", address,
-                    bytes, mkey->umem->bytes, key);
+        *why = Why(Kind::key_range,
+                   text("0x%" PRIx64 "..+%" PRIu64 " is outside the %" PRIu64 " bytes of memory behind key 0x%x",
+                        address, bytes, mkey->umem->bytes, key),
+                   {{"key", key}, {"address", address}, {"bytes", bytes}});
         return false;
     }
     span->address = reinterpret_cast<uint8_t*>(mkey->umem->address + offset);
@@ -135,11 +150,11 @@ bool locate(const DeviceState& s, uint32_t key, uint64_t address, uint64_t bytes
 }
 
 bool walk(const DeviceState& s, const Mkey& mkey, uint64_t offset, uint64_t bytes, const Access* access, int depth,
-          const Visit* visit, std::string* why);
+          const Visit* visit, Why* why);
 
 // One piece of a layout: checked, and its parts visited when somebody wants them.
 bool walk_piece(const DeviceState& s, const Mkey& outer, uint32_t key, uint64_t address, uint64_t bytes,
-                const Access* access, int depth, const Visit* visit, std::string* why) {
+                const Access* access, int depth, const Visit* visit, Why* why) {
     Span span;
     if (!locate(s, key, address, bytes, Asker(outer.pd, outer.qpn), access, &span, why)) return false;
     if (!span.scattered) return !visit || (*visit)(span);
@@ -151,7 +166,7 @@ bool walk_piece(const DeviceState& s, const Mkey& outer, uint32_t key, uint64_t 
 }
 
 bool walk(const DeviceState& s, const Mkey& mkey, uint64_t offset, uint64_t bytes, const Access* access, int depth,
-          const Visit* visit, std::string* why) {
+          const Visit* visit, Why* why) {
     const Layout& layout = *mkey.layout;
     while (bytes) {
         const uint64_t round = offset / layout.round_bytes;
@@ -173,18 +188,18 @@ bool walk(const DeviceState& s, const Mkey& mkey, uint64_t offset, uint64_t byte
 
 }  // namespace
 
-Mkey* find_key(const DeviceState& s, uint32_t key, std::string* why) {
+Mkey* find_key(const DeviceState& s, uint32_t key, Why* why) {
     Mkey* mkey = s.keys.find(key >> 8);
     if (!mkey) find_exactly(s, key, why);
     return mkey;
 }
 
 bool resolve(const DeviceState& s, uint32_t key, uint64_t address, uint64_t bytes, const Asker& asker, Access access,
-             Span* span, std::string* why) {
+             Span* span, Why* why) {
     if (!locate(s, key, address, bytes, asker, &access, span, why)) return false;
     if (!span->scattered) return true;
     const Access inside = within(access);
-    std::string fault;
+    Why fault;
     if (walk(s, *span->scattered, reinterpret_cast<uint64_t>(span->address), bytes, &inside, 1, nullptr, &fault)) {
         return true;
     }
@@ -195,7 +210,7 @@ bool resolve(const DeviceState& s, uint32_t key, uint64_t address, uint64_t byte
 bool each_part(const DeviceState& s, const Span& span, uint64_t offset, uint64_t bytes,
                const std::function<bool(const Span&)>& visit) {
     if (!span.scattered) return visit(plain_span(span.address + offset, bytes, span.gpu, span.relaxed));
-    std::string unused;
+    Why unused;
     return walk(s, *span.scattered, reinterpret_cast<uint64_t>(span.address) + offset, bytes, nullptr, 1, &visit,
                 &unused);
 }

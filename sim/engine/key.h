@@ -24,7 +24,7 @@ struct Asker {
 // False: the key does not allow it; *why is the sentence's second half, with the values. Every byte is checked here,
 // whatever the key is made of.
 bool resolve(const DeviceState& s, uint32_t key, uint64_t address, uint64_t bytes, const Asker& asker, Access access,
-             Span* span, std::string* why);
+             Span* span, Why* why);
 
 // The contiguous parts of bytes [offset, offset + bytes) of a span, in order. Stops with false when `visit` answers
 // false, or a key that stood behind it is gone. Parts are never scattered themselves.
@@ -32,6 +32,6 @@ bool each_part(const DeviceState& s, const Span& span, uint64_t offset, uint64_t
                const std::function<bool(const Span&)>& visit);
 
 // The key of that index, whatever its lowest byte; null: none. *why as above.
-Mkey* find_key(const DeviceState& s, uint32_t key, std::string* why);
+Mkey* find_key(const DeviceState& s, uint32_t key, Why* why);
 
 }  // namespace sim

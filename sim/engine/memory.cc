@@ -13,16 +13,17 @@ namespace {
 
 bool gone(DeviceState& s, const char* whose, const void* address, const char* what) {
     s.report.count(Counter::copy_faults);
-    s.report.say(
-        text("%s: %s at %p is registered but no longer mapped (or not accessible): it was freed or protected "
-             "before its key or queue was destroyed",
-             whose, what, address));
+    s.report.say(Kind::memory_gone,
+                 text("%s: %s at %p is registered but no longer mapped (or not accessible): it was freed or protected "
+                      "before its key or queue was destroyed",
+                      whose, what, address),
+                 about(whose, {{"address", reinterpret_cast<uint64_t>(address)}}));
     return false;
 }
 
 void said(DeviceState& s, const char* whose, const std::string& problem) {
     s.report.count(Counter::copy_faults);
-    s.report.say(std::string(whose) + ": " + problem);
+    s.report.say(Kind::gpu_memory, std::string(whose) + ": " + problem, about(whose));
 }
 
 }  // namespace

@@ -33,9 +33,11 @@ uint32_t random(DeviceState& s) {  // xorshift: the same everywhere for the same
 void show(DeviceState& s, const LateWrite& write) {
     const Span from = plain_span(write.bytes.data(), write.bytes.size());
     if (copy(s, write.to, 0, from, write.qp->name) == Copied::yes) return;
-    s.report.say(text("%s: a write to 0x%" PRIx64 " (MR key 0x%x) was late, and its memory is gone: it was "
+    s.report.say(Kind::memory_gone,
+                 text("%s: a write to 0x%" PRIx64 " (MR key 0x%x) was late, and its memory is gone: it was "
                       "acknowledged all the same; keep memory mapped until its key is destroyed",
-                      write.qp->name, write.message_address + write.offset, write.key));
+                      write.qp->name, write.message_address + write.offset, write.key),
+                 {{"qp", write.qp->number}, {"address", write.message_address + write.offset}, {"key", write.key}});
 }
 
 // Whether `late` came before a signal of this queue pair and may be missed by who sees it. Between queue pairs a
@@ -71,10 +73,12 @@ void say_that_it_passed(DeviceState& s, const Qp* qp, const std::string& signal,
                                 " (MR key 0x%x), the first of them here since %" PRIu64 " ns",
                                 first->message_bytes, first->message_address, first->key, first->arrived_ns);
     if (others) sentence += text(", and %zu of later writes", others);
-    s.report.say(sentence + ": who takes it for a signal reads old data; " +
-                 (transport ? "this transport keeps no order between messages: signal after the data's completion, "
-                              "and a read as a flush where the data's key has relaxed ordering"
-                            : "signal through a key with strict ordering"));
+    s.report.say(Kind::signal_passed_data,
+                 sentence + ": who takes it for a signal reads old data; " +
+                     (transport ? "this transport keeps no order between messages: signal after the data's completion, "
+                                  "and a read as a flush where the data's key has relaxed ordering"
+                                : "signal through a key with strict ordering"),
+                 {{"qp", qp->number}, {"missing", packets}, {"bytes", first->message_bytes}, {"key", first->key}});
 }
 
 // The write at this place of the list becomes visible.

@@ -40,9 +40,11 @@ void read_list(const uint8_t* list, uint32_t bytes, Receive* r) {
     }
 }
 
-void spoil(DeviceState& s, Srq* srq, const std::string& why) {
+void spoil(DeviceState& s, Srq* srq, const Why& why) {
     srq->failed = true;
-    s.report.say(std::string(srq->name) + ": " + why);
+    Values values = why.values;
+    values.insert(values.begin(), {"srq", srq->number});
+    s.report.say(why.kind, std::string(srq->name) + ": " + why.words, values);
     s.pending.push_back({false, srq->number, AsyncEvent::srq_error});
 }
 
@@ -73,8 +75,10 @@ uint32_t receives_left(DeviceState& s, Srq* srq) {
     const uint16_t posted = posted_count(s, srq->record, srq->taken, srq->name);
     const uint16_t left = static_cast<uint16_t>(posted - srq->taken);
     if (left > srq->entries) {
-        s.report.say(text("%s: overrun: its record says %u, taken so far %u, the ring has %u entries", srq->name,
-                          posted, srq->taken, srq->entries));
+        s.report.say(Kind::receive_record,
+                     text("%s: overrun: its record says %u, taken so far %u, the ring has %u entries", srq->name,
+                          posted, srq->taken, srq->entries),
+                     {{"srq", srq->number}, {"record", posted}, {"taken", srq->taken}, {"entries", srq->entries}});
         return 0;
     }
     return left;
@@ -96,8 +100,11 @@ bool open_receive(DeviceState& s, Qp* qp) {
     const uint16_t posted = posted_receives(s, qp);
     if (posted == qp->receive_next) return false;
     if (static_cast<uint16_t>(posted - qp->receive_next) > qp->receive_entries) {
-        s.report.say(text("%s: RQ overrun: the receive record says %u, taken so far %u, the ring has %u entries",
-                          qp->name, posted, qp->receive_next, qp->receive_entries));
+        s.report.say(
+            Kind::receive_record,
+            text("%s: RQ overrun: the receive record says %u, taken so far %u, the ring has %u entries", qp->name,
+                 posted, qp->receive_next, qp->receive_entries),
+            {{"qp", qp->number}, {"index", qp->receive_next}, {"record", posted}, {"entries", qp->receive_entries}});
         return false;
     }
     uint8_t list[32 * WQE_SEGMENT_BYTES];
@@ -109,7 +116,7 @@ bool open_receive(DeviceState& s, Qp* qp) {
     return true;
 }
 
-Filled fill_receive(DeviceState& s, Qp* qp, const iovec& part, std::string* why) {
+Filled fill_receive(DeviceState& s, Qp* qp, const iovec& part, Why* why) {
     Receive& r = qp->receive;
     iovec rest = part;
     while (rest.iov_len) {
@@ -117,7 +124,9 @@ Filled fill_receive(DeviceState& s, Qp* qp, const iovec& part, std::string* why)
         uint32_t n = 0;
         while (n < r.pieces && r.filled >= begin + r.piece[n].bytes) begin += r.piece[n++].bytes;
         if (n == r.pieces) {
-            *why = text("the message is longer than receive WQE %u, which has %" PRIu64 " bytes", r.index, begin);
+            *why = Why(Kind::receive_too_short,
+                       text("the message is longer than receive WQE %u, which has %" PRIu64 " bytes", r.index, begin),
+                       {{"index", r.index}, {"bytes", begin}});
             return Filled::too_long;
         }
         const Receive::Piece& piece = r.piece[n];
@@ -135,7 +144,7 @@ Filled fill_receive(DeviceState& s, Qp* qp, const iovec& part, std::string* why)
         const Copied copied = copy(s, span, 0, payload_span(s, now), qp->name);
         if (copied == Copied::no_source) return Filled::no_source;
         if (copied == Copied::no_destination) {
-            *why = "its memory cannot be written";
+            *why = Why(Kind::memory_gone, "its memory cannot be written", {{"index", r.index}});
             return Filled::unmapped;
         }
         s.report.count(Counter::bytes_written, now.iov_len);

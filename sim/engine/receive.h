@@ -15,7 +15,7 @@ bool open_receive(DeviceState& s, Qp* qp);
 
 // Fills the open receive with `bytes` at `from`, behind what is in it.
 enum class Filled { yes, too_long, bad_key, unmapped, no_source };
-Filled fill_receive(DeviceState& s, Qp* qp, const iovec& part, std::string* why);
+Filled fill_receive(DeviceState& s, Qp* qp, const iovec& part, Why* why);
 
 // Ends it: with a completion for `c.opcode`; index is filled in here.
 void complete_receive(DeviceState& s, Qp* qp, Completion c);

@@ -52,8 +52,10 @@ bool send_atomic(DeviceState& s, Qp* qp, const Reply& reply) {
 }
 
 // The read cannot be finished: the peer is refused and the queue pair ends.
-void give_up(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome syndrome, const std::string& why) {
-    s.report.say(std::string(qp->name) + ": refused a request of the peer: RDMA read: " + why);
+void give_up(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome syndrome, const Why& why) {
+    Values values = why.values;
+    values.insert(values.begin(), {{"qp", qp->number}, {"psn", psn}});
+    s.report.say(why.kind, std::string(qp->name) + ": refused a request of the peer: RDMA read: " + why.words, values);
     s.report.count(Counter::naks_sent);
     Reply refusal;
     refusal.syndrome = static_cast<uint8_t>(syndrome);
@@ -81,7 +83,7 @@ bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
     const uint64_t bytes = portion(qp, qp->link, reply.bytes);
     Packet packet;
     Span span = {};
-    std::string why;
+    Why why;
     // Again for every packet: the key may have been destroyed since the last one.
     if (bytes && !resolve(s, reply.key, reply.address, reply.bytes, Asker(reply.pd, qp->number), Access::remote_read,
                           &span, &why)) {
@@ -106,7 +108,7 @@ bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
     // Loopback hands it over at once, also to this very queue pair, which may have ended with it.
     if (qp->replies.empty() || qp->state == MLX5_QPC_STATE_ERR) return false;
     if (packet.unreadable) {
-        give_up(s, qp, reply.psn, AETH_NAK_REMOTE_OPERATIONAL, "its memory cannot be read");
+        give_up(s, qp, reply.psn, AETH_NAK_REMOTE_OPERATIONAL, Why(Kind::memory_gone, "its memory cannot be read"));
         return true;
     }
     Reply& front = qp->replies.front();

@@ -17,23 +17,29 @@ const char* const NAMES[] = {
 };
 }  // namespace
 
-void Report::say(const std::string& sentence) {
+void Report::say(Kind kind, const std::string& sentence, const Values& values) {
     std::lock_guard<std::mutex> hold(lock_);
-    if (known_.count(sentence)) return;
-    if (kept_.size() >= MAX_SENTENCES) {
+    const auto known = known_.find(sentence);
+    if (known != known_.end()) {
+        ++kept_[known->second].times;
+        return;
+    }
+    if (kept_.size() >= MAX_COMPLAINTS) {
         ++not_kept_;
         return;
     }
-    known_.insert(sentence);
-    kept_.push_back(sentence);
+    known_.emplace(sentence, kept_.size());
+    kept_.push_back({kind, sentence, values, 1});
 }
 
-std::vector<std::string> Report::sentences() const {
+std::vector<Complaint> Report::complaints() const {
     std::lock_guard<std::mutex> hold(lock_);
-    std::vector<std::string> all(kept_.begin(), kept_.end());
-    if (not_kept_)
-        all.push_back(text("and %llu times something more, not kept", static_cast<unsigned long long>(not_kept_)));
-    return all;
+    return std::vector<Complaint>(kept_.begin(), kept_.end());
+}
+
+uint64_t Report::not_kept() const {
+    std::lock_guard<std::mutex> hold(lock_);
+    return not_kept_;
 }
 
 void Report::clear() {
@@ -55,6 +61,17 @@ uint64_t Report::counter(const char* name, uint32_t port) const {
 }
 
 std::vector<std::string> Report::names() { return std::vector<std::string>(std::begin(NAMES), std::end(NAMES)); }
+
+Values about(const char* whose, Values more) {
+    unsigned number = 0;
+    const struct {
+        const char *begins, *name;
+    } queues[] = {{"QP 0x%x", "qp"}, {"CQ 0x%x", "cq"}, {"SRQ 0x%x", "srq"}};
+    for (const auto& queue : queues) {
+        if (std::sscanf(whose, queue.begins, &number) == 1) more.insert(more.begin(), {queue.name, number});
+    }
+    return more;
+}
 
 std::string text(const char* format, ...) {
     char buffer[768];

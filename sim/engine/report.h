@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the NIC has to say: sentences about what programs did wrong, and counters. Written by every room of the engine
+// What the NIC has to say: complaints about what programs did wrong, and counters. Written by every room of the engine
 // and by the firmware, read by people and tests. It has its own lock, so that it can be read during a step.
 #pragma once
 
@@ -8,9 +8,10 @@
 #include <deque>
 #include <mutex>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
+#include "sim/engine/complaint.h"
 #include "sim/link/address.h"
 
 namespace sim {
@@ -108,11 +109,13 @@ class Report {
         std::atomic<uint64_t>* const port_before_;
     };
 
-    enum : size_t { MAX_SENTENCES = 200 };
+    enum : size_t { MAX_COMPLAINTS = 200 };
 
-    // Keeps a sentence once. Beyond the limit the first ones are kept: later faults usually follow from them.
-    __attribute__((cold)) void say(const std::string& sentence);
-    std::vector<std::string> sentences() const;
+    // Keeps a sentence once, and counts. Beyond the limit the first ones are kept: later faults usually follow from
+    // them.
+    __attribute__((cold)) void say(Kind kind, const std::string& sentence, const Values& values = {});
+    std::vector<Complaint> complaints() const;
+    uint64_t not_kept() const;
     void clear();
 
     // Counted with the device's lock held, read by any. What is about no queue pair counts with port 1.
@@ -134,13 +137,16 @@ class Report {
 
    private:
     mutable std::mutex lock_;
-    std::deque<std::string> kept_;
-    std::unordered_set<std::string> known_;
+    std::deque<Complaint> kept_;
+    std::unordered_map<std::string, size_t> known_;  // sentence: its place in the list
     uint64_t not_kept_ = 0;
     CounterSet* set_ = nullptr;                 // with the device's lock held
     std::atomic<uint64_t>* at_ = counters_[0];  // the port's at hand; likewise
     std::atomic<uint64_t> counters_[MAX_PORTS][static_cast<int>(Counter::count)] = {};
 };
+
+// The number of the queue that a sentence begins with ("QP 0x000041"), as a value of it.
+__attribute__((cold)) Values about(const char* whose, Values more = {});
 
 // printf into a string: sentences are made only when something is wrong, and so the compiler keeps what leads to one
 // out of the way of what does not.

@@ -7,6 +7,7 @@
 
 #include "sim/engine/completion.h"
 #include "sim/engine/dc.h"
+#include "sim/engine/doorbell.h"
 #include "sim/engine/ordering.h"
 #include "sim/engine/receive.h"
 #include "sim/engine/reply.h"
@@ -95,7 +96,9 @@ void pump(DeviceState& s, Qp* qp) {
             if (must_wait(qp, m)) return;
             parse_wqe(s, qp, m.index, &wqe);
             if (!wqe.syndrome && wqe.bytes != m.bytes) {
-                s.report.say(std::string(qp->name) + text(": WQE %u was overwritten while it was being sent", m.index));
+                s.report.say(Kind::wqe_overwritten,
+                             std::string(qp->name) + text(": WQE %u was overwritten while it was being sent", m.index),
+                             {{"qp", qp->number}, {"index", m.index}, {"bytes", wqe.bytes}, {"before", m.bytes}});
                 wqe.syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
                 wqe.vendor = VENDOR_STALE_WQE;
             }
@@ -191,10 +194,13 @@ bool serve(DeviceState& s, Qp* qp) {
         return true;                   // what is posted later must be flushed too
     }
     if (qp->announced_ns && s.now_ns - qp->announced_ns >= RECORD_GRACE_NS) {
-        s.report.say(
-            text("%s: the doorbell was rung for producer index %u, but its record still says %u: the record was "
-                 "not stored (send counter: second dword, big-endian), or stored after the doorbell",
-                 qp->name, qp->announced, qp->producer));
+        if (!says_wrong_word(s, qp))
+            s.report.say(
+                Kind::doorbell_without_record,
+                text("%s: the doorbell was rung for producer index %u, but its record still says %u: the record was "
+                     "not stored (send counter: second dword, big-endian), or stored after the doorbell",
+                     qp->name, qp->announced, qp->producer),
+                {{"qp", qp->number}, {"index", qp->producer}, {"rung", qp->announced}, {"record", qp->producer}});
         qp->announced_ns = 0;
     }
     if (qp->state == MLX5_QPC_STATE_RTS) {
@@ -220,17 +226,24 @@ void produced(DeviceState& s, Qp* qp, uint16_t producer) {
     if (ahead > qp->send_blocks && back <= qp->send_blocks) {
         if (!qp->recordless) {  // without a record two doorbells may pass each other: the older one does not count
             s.report.say(
+                Kind::record_went_back,
                 text("%s: doorbell record went back %u\u2192%u: a later publisher stored it before an earlier one",
-                     qp->name, qp->producer, producer));
+                     qp->name, qp->producer, producer),
+                {{"qp", qp->number}, {"index", producer}, {"before", qp->producer}, {"record", producer}});
         }
         return;
     }
     const uint16_t held = static_cast<uint16_t>(producer - qp->retired);
     if (held > qp->send_blocks) {
-        s.report.say(
-            text("%s: SQ overrun PI-CI=%u > %u: producer index %u, completed up to %u; slots were overwritten "
-                 "before their completion",
-                 qp->name, held, qp->send_blocks, producer, qp->retired));
+        s.report.say(Kind::sq_overrun,
+                     text("%s: SQ overrun PI-CI=%u > %u: producer index %u, completed up to %u; slots were overwritten "
+                          "before their completion",
+                          qp->name, held, qp->send_blocks, producer, qp->retired),
+                     {{"qp", qp->number},
+                      {"index", qp->retired},
+                      {"producer", producer},
+                      {"consumer", qp->retired},
+                      {"blocks", qp->send_blocks}});
     }
     qp->producer = producer;
     if (qp->announced_ns && static_cast<int16_t>(qp->announced - producer) <= 0) qp->announced_ns = 0;

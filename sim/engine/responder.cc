@@ -97,7 +97,7 @@ bool take_write(DeviceState& s, Qp* qp, const Packet& packet, const Request& r, 
         qp->write_bytes = qp->write_rest = GDA_GET(reth, reth, dma_length);
     }
     Span span = {};
-    std::string why;
+    Why why;
     if (qp->write_bytes && (r.first || packet.payload_bytes)) {
         if (!qp->remote_write_allowed) return not_allowed(s, qp, psn, "RDMA write: ", "remote writes (rwe)");
         if (!resolve(s, qp->write_key, qp->write_address, r.first ? qp->write_bytes : qp->write_rest, qp,
@@ -124,7 +124,7 @@ bool take_write(DeviceState& s, Qp* qp, const Packet& packet, const Request& r, 
 
 bool take_send(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
     for (size_t i = 0; i < packet.payload_count; ++i) {
-        std::string why;
+        Why why;
         switch (fill_receive(s, qp, packet.payload[i], &why)) {
             case Filled::yes:
                 continue;
@@ -154,7 +154,7 @@ uint32_t invalidated_key(const Packet& packet) {
 
 // The key that the peer's send ends. False: it may not, and was refused.
 bool end_key(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
-    std::string why;
+    Why why;
     if (invalidate_for_peer(s, invalidated_key(packet), qp, &why)) return true;
     refuse(s, qp, psn, AETH_NAK_REMOTE_ACCESS, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
            "send with invalidate: " + why);
@@ -254,12 +254,14 @@ void take_unreliable(DeviceState& s, Qp* qp, const Packet& packet, const Request
 }  // namespace
 
 void refuse(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome answer, cqe_syndrome syndrome, uint8_t vendor,
-            const std::string& why) {
+            const Why& why) {
     const bool reliable = qp->reliable();
     if (answer == AETH_NAK_REMOTE_ACCESS) s.report.count(Counter::accesses_refused);
     const bool receive_fault =
         vendor == VENDOR_RECEIVE_LENGTH || vendor == VENDOR_RECEIVE_KEY || vendor == VENDOR_RECEIVE_UNMAPPED;
-    s.report.say(std::string(qp->name) + ": refused a request of the peer: " + why);
+    Values values = why.values;
+    values.insert(values.begin(), {{"qp", qp->number}, {"psn", psn}});
+    s.report.say(why.kind, std::string(qp->name) + ": refused a request of the peer: " + why.words, values);
     if (reliable) {
         s.report.count(Counter::naks_sent);
         send_answer(s, qp, static_cast<uint8_t>(answer), psn);
@@ -279,7 +281,7 @@ void refuse(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome answer, cqe_synd
 
 bool not_allowed(DeviceState& s, Qp* qp, uint32_t psn, const char* what, const char* right) {
     refuse(s, qp, psn, AETH_NAK_INVALID_REQUEST, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, VENDOR_RECEIVE_ABORTED,
-           std::string(what) + "this queue pair does not allow " + right);
+           Why(Kind::operation_not_allowed, std::string(what) + "this queue pair does not allow " + right));
     return false;
 }
 
@@ -300,8 +302,10 @@ void arrived(DeviceState& s, const Packet& packet) {
     }
     const uint32_t pkey = static_cast<uint32_t>(GDA_GET(bth, packet.header, pkey));
     if (ready && pkey != DEFAULT_PKEY && pkey != DEFAULT_PKEY_LIMITED) {
-        s.report.say(text("%s: dropped a packet with P_Key 0x%04x: this port has 0x%04x", qp->name, pkey,
-                          static_cast<uint32_t>(DEFAULT_PKEY)));
+        s.report.say(Kind::partition,
+                     text("%s: dropped a packet with P_Key 0x%04x: this port has 0x%04x", qp->name, pkey,
+                          static_cast<uint32_t>(DEFAULT_PKEY)),
+                     {{"qp", qp->number}, {"psn", psn}, {"pkey", pkey}});
         ready = false;
     }
     if (ready && meaning.transport != wire_transport(qp)) ready = false;
@@ -309,9 +313,11 @@ void arrived(DeviceState& s, const Packet& packet) {
     if (ready && qp->dc_initiator() && !of_connection(qp, packet)) ready = false;
     if (ready && std::memcmp(packet.source, qp->remote_gid, 16) != 0) {
         s.report.say(
+            Kind::other_gid,
             text("%s: dropped a packet that comes from another GID than the one it is connected to: does the peer "
                  "send from the GID index that was exchanged?",
-                 qp->name));
+                 qp->name),
+            {{"qp", qp->number}});
         ready = false;
     }
     if (!ready) return s.report.count(Counter::packets_dropped);

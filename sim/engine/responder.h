@@ -16,7 +16,7 @@ void arrived(DeviceState& s, const Packet& packet);
 // once the answer is on its way. Over UC nobody is told: the message is dropped, and the queue pair ends only when its
 // own receive was at fault.
 void refuse(DeviceState& s, Qp* qp, uint32_t psn, gda::prm::aeth_syndrome answer, gda::prm::cqe_syndrome syndrome,
-            uint8_t vendor, const std::string& why);
+            uint8_t vendor, const Why& why);
 
 // The same for an operation that the queue pair itself does not allow, whatever the key: to its peer that is no lack of
 // access but an operation that is not supported there. False always.

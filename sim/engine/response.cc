@@ -49,7 +49,9 @@ bool place_response(DeviceState& s, Qp* qp, Message* m, const Packet& packet, bo
     ParsedWqe wqe;
     parse_wqe(s, qp, m->index, &wqe);
     if (!wqe.syndrome && (wqe.bytes != m->bytes || wqe.opcode != m->opcode)) {
-        s.report.say(std::string(qp->name) + text(": WQE %u was overwritten before its response came", m->index));
+        s.report.say(Kind::wqe_overwritten,
+                     std::string(qp->name) + text(": WQE %u was overwritten before its response came", m->index),
+                     {{"qp", qp->number}, {"index", m->index}});
         wqe.syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
         wqe.vendor = VENDOR_STALE_WQE;
     }
@@ -69,8 +71,10 @@ bool place_response(DeviceState& s, Qp* qp, Message* m, const Packet& packet, bo
     }
     const uint64_t whole = uint64_t{packets_for(qp, packet.payload_bytes)} * qp->mtu;
     if (packet.payload_bytes != std::min(whole, m->bytes - offset) || !same_cut(qp, packet)) {
-        s.report.say(std::string(qp->name) + text(": WQE %u: a response of %zu bytes, which is not what was asked for",
-                                                  m->index, packet.payload_bytes));
+        s.report.say(Kind::bad_response,
+                     std::string(qp->name) + text(": WQE %u: a response of %zu bytes, which is not what was asked for",
+                                                  m->index, packet.payload_bytes),
+                     {{"qp", qp->number}, {"index", m->index}, {"bytes", packet.payload_bytes}});
         m->syndrome = MLX5_CQE_SYNDROME_BAD_RESP_ERR;
         m->vendor = VENDOR_BAD_RESPONSE;
         return false;

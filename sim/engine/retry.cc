@@ -48,8 +48,13 @@ std::string peer_state(DeviceState& s, const Qp* qp) {
                 MLX5_QPC_STATE_RTS);
 }
 
-void refused(DeviceState& s, Qp* qp, const char* words, cqe_syndrome cqe, uint8_t vendor) {
-    s.report.say(text("%s: WQE %u: %s", qp->name, qp->sent.front().index, words));
+void refused(DeviceState& s, Qp* qp, Kind kind, const char* words, cqe_syndrome cqe, uint8_t vendor) {
+    s.report.say(kind, text("%s: WQE %u: %s", qp->name, qp->sent.front().index, words),
+                 {{"qp", qp->number},
+                  {"index", qp->sent.front().index},
+                  {"syndrome", static_cast<uint64_t>(cqe)},
+                  {"vendor", vendor},
+                  {"peer", qp->remote_qpn}});
     fail_oldest(s, qp, static_cast<uint8_t>(cqe), vendor);
 }
 
@@ -57,12 +62,14 @@ void not_ready(DeviceState& s, Qp* qp, uint32_t psn, uint32_t timer) {
     if (!qp->rnr_since_ns) qp->rnr_since_ns = s.now_ns;
     if (qp->rnr_retry == RNR_FOREVER && s.now_ns - qp->rnr_since_ns > RNR_WORDS_NS) {
         s.report.say(
+            Kind::receive_not_posted,
             text("%s: WQE %u has waited for 10 s: the peer has posted no receive for it, and rnr_retry 7 means "
                  "to wait for ever",
-                 qp->name, qp->sent.front().index));
+                 qp->name, qp->sent.front().index),
+            {{"qp", qp->number}, {"index", qp->sent.front().index}, {"peer", qp->remote_qpn}});
     }
     if (qp->rnr_retry != RNR_FOREVER && qp->rnr_left == 0) {
-        return refused(s, qp, "RNR retry exceeded: the peer has posted no receive for it",
+        return refused(s, qp, Kind::receive_not_posted, "RNR retry exceeded: the peer has posted no receive for it",
                        MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, VENDOR_RNR_RETRY_EXCEEDED);
     }
     if (qp->rnr_retry != RNR_FOREVER) --qp->rnr_left;
@@ -126,10 +133,16 @@ void no_answer(DeviceState& s, Qp* qp) {
     if (qp->retries_left == 0) {
         const Message& m = qp->sent.front();
         s.report.say(
+            Kind::retries_exceeded,
             text("%s: transport retry exceeded on WQE %u: no answer from queue pair 0x%06x after %u sends in "
                  "%" PRIu64 " ms; %s%s",
                  qp->name, m.index, qp->remote_qpn, qp->retry_count + 1, (s.now_ns - qp->first_try_ns) / 1000000,
-                 peer_state(s, qp).c_str(), is_atomic(m.opcode) ? "; the operation may have taken effect" : ""));
+                 peer_state(s, qp).c_str(), is_atomic(m.opcode) ? "; the operation may have taken effect" : ""),
+            {{"qp", qp->number},
+             {"index", m.index},
+             {"peer", qp->remote_qpn},
+             {"sends", qp->retry_count + 1},
+             {"milliseconds", (s.now_ns - qp->first_try_ns) / 1000000}});
         return fail_oldest(s, qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, VENDOR_RETRY_EXCEEDED);
     }
     --qp->retries_left;
@@ -171,7 +184,8 @@ void answered(DeviceState& s, Qp* qp, const Packet& packet) {
     switch (syndrome) {
         case AETH_NAK_PSN_SEQUENCE:
             if (!progress && qp->retries_left == 0) {
-                return refused(s, qp, "transport retry exceeded: the peer asks for the same packet again and again",
+                return refused(s, qp, Kind::retries_exceeded,
+                               "transport retry exceeded: the peer asks for the same packet again and again",
                                MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, VENDOR_RETRY_EXCEEDED);
             }
             if (!progress) --qp->retries_left;
@@ -180,17 +194,17 @@ void answered(DeviceState& s, Qp* qp, const Packet& packet) {
             go_back(qp, psn);
             return await(s, qp);
         case AETH_NAK_INVALID_REQUEST:
-            return refused(s, qp,
+            return refused(s, qp, Kind::refused_by_peer,
                            "remote invalid request: the peer cannot take this message (longer than its receive, "
                            "or of a kind it does not allow); its own report says which",
                            MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, VENDOR_REMOTE_INVALID_REQUEST);
         case AETH_NAK_REMOTE_ACCESS:
-            return refused(s, qp,
+            return refused(s, qp, Kind::refused_by_peer,
                            "remote access error: the peer refused the rkey, the range or the right; its own "
                            "report says which",
                            MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, VENDOR_REMOTE_ACCESS);
         case AETH_NAK_REMOTE_OPERATIONAL:
-            return refused(s, qp,
+            return refused(s, qp, Kind::refused_by_peer,
                            "remote operation error: the peer could not do it (its memory is gone, or its "
                            "receive is bad); its own report says which",
                            MLX5_CQE_SYNDROME_REMOTE_OP_ERR, VENDOR_REMOTE_OPERATION);

@@ -288,6 +288,9 @@ struct Qp {
     bool rang = false;
     uint16_t announced = 0;     // producer index that a doorbell implied and the record does not show yet
     uint64_t announced_ns = 0;  // since when; 0: none
+    uint16_t unrung = 0;        // what the record says though nobody rang (engine/unrung.h)
+    uint64_t unrung_ns = 0;     // since when; 0: it does not
+    bool unrung_told = false;
 
     // Responder.
     uint32_t expected_psn = 0, msn = 0;
@@ -363,8 +366,11 @@ struct DeviceState {
     std::vector<UarPage*> page_list;
     size_t page_next = 0;            // of many pages: where the next step begins
     std::vector<UarPage*> sweeping;  // whose records are being looked at
-    std::vector<Qp*> busy;           // that send, wait or owe an answer
-    std::vector<Qp*> failed;         // that are in error and have flushed what was posted
+    uint64_t unrung_look_ns = 0;     // records that nobody rang for (engine/unrung.h): when to look again, and where
+    size_t unrung_page = 0, unrung_qp = 0;
+    bool unrung_waits = false;
+    std::vector<Qp*> busy;    // that send, wait or owe an answer
+    std::vector<Qp*> failed;  // that are in error and have flushed what was posted
     size_t failed_next = 0;
     std::vector<PendingEvent> pending;
     int done = 0;  // things done in this step

@@ -13,6 +13,7 @@
 #include <algorithm>
 
 #include "sim/engine/requester.h"
+#include "sim/engine/unrung.h"
 
 namespace sim {
 
@@ -238,6 +239,7 @@ uint64_t rest_until(const DeviceState& s) {
     if (!s.sweeping.empty() || !s.ordering.late.empty()) return 0;
     const uint64_t held = s.port->due_ns();
     uint64_t until = held ? held : ~uint64_t{0};
+    if (const uint64_t look = unrung_due_ns(s)) until = std::min(until, look);
     for (const Qp* qp : s.busy) {
         const bool waits = qp->state == MLX5_QPC_STATE_RTS && qp->replies.empty() && !qp->failing &&
                            (qp->rnr_until_ns || (qp->cursor == qp->sent.size() && qp->next == qp->producer));
@@ -286,7 +288,8 @@ void start_thread(DeviceState& s) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     s.thread_runs = pthread_create(&s.thread, nullptr, run, &s) == 0;
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    if (!s.thread_runs) s.report.say("the software NIC could not start its thread: it moves only when it is stepped");
+    if (!s.thread_runs)
+        s.report.say(Kind::internal, "the software NIC could not start its thread: it moves only when it is stepped");
 }
 
 void Device::set_thread(Thread mode) {

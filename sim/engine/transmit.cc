@@ -195,10 +195,12 @@ Sent transmit(DeviceState& s, Qp* qp, const ParsedWqe& wqe, int* budget) {
             readable = !packet.unreadable;
         }
         if (!readable) {
-            s.report.say(std::string(qp->name) +
-                         text(": WQE %u: its payload cannot be read (registered memory that is no longer "
-                              "mapped): local protection error",
-                              m.index));
+            s.report.say(Kind::memory_gone,
+                         std::string(qp->name) +
+                             text(": WQE %u: its payload cannot be read (registered memory that is no longer "
+                                  "mapped): local protection error",
+                                  m.index),
+                         {{"qp", qp->number}, {"index", m.index}});
             m.syndrome = MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
             m.vendor = VENDOR_LOCAL_UNMAPPED;
             return Sent::stopped;

@@ -38,7 +38,7 @@ bool read_block(const uint8_t* block, uint32_t count, Layout* layout) {
 }
 
 // The translations behind the head of the WQE in s.wqe, or where its data segment says. False: *why.
-bool read_layout(DeviceState& s, Qp* qp, uint32_t count, uint32_t ds, Layout* layout, std::string* why) {
+bool read_layout(DeviceState& s, Qp* qp, uint32_t count, uint32_t ds, Layout* layout, Why* why) {
     const uint8_t* list = s.wqe + HEAD_SEGMENTS * WQE_SEGMENT_BYTES;
     std::vector<uint8_t> fetched;
     if (GDA_GET(wqe_umr_ctrl_seg, s.wqe + WQE_SEGMENT_BYTES, is_inline)) {
@@ -75,7 +75,7 @@ bool read_layout(DeviceState& s, Qp* qp, uint32_t count, uint32_t ds, Layout* la
 
 // Every piece must be there, with the rights that the new key grants: a card finds out when the key is used. Model
 // choice: here, where the mistake is.
-bool check_pieces(const DeviceState& s, const Mkey& key, const Layout& layout, std::string* why) {
+bool check_pieces(const DeviceState& s, const Mkey& key, const Layout& layout, Why* why) {
     const bool written = key.local_write || key.remote_write || key.remote_atomic;
     for (const Layout::Piece& piece : layout.pieces) {
         Span unused;
@@ -119,7 +119,7 @@ Mkey outline(const Mkey& key) {
     return copy;
 }
 
-bool change(DeviceState& s, Qp* qp, std::string* why) {
+bool change(DeviceState& s, Qp* qp, Why* why) {
     const uint8_t* control = s.wqe + WQE_SEGMENT_BYTES;
     const uint8_t* mkc = s.wqe + CONTROL_SEGMENTS * WQE_SEGMENT_BYTES;
     const uint32_t ds = static_cast<uint32_t>(GDA_GET(wqe_ctrl_seg, s.wqe, ds));
@@ -172,7 +172,7 @@ void read_pieces(const uint8_t* entries, uint32_t count, uint64_t each, Layout* 
     }
 }
 
-bool invalidate_for_peer(DeviceState& s, uint32_t key, const Qp* qp, std::string* why) {
+bool invalidate_for_peer(DeviceState& s, uint32_t key, const Qp* qp, Why* why) {
     Mkey* mkey = find_key(s, key, why);
     if (!mkey) return false;
     if (mkey->key != key || mkey->free) {
@@ -199,10 +199,14 @@ void change_key(DeviceState& s, Qp* qp, Message* m) {
         return;
     }
     place_all(s);
-    std::string why;
+    Why why;
     if (change(s, qp, &why)) return s.report.count(Counter::key_changes);
-    s.report.say(text("%s: WQE %u: a key cannot be changed as asked (bind, invalidate, list of pieces): %s", qp->name,
-                      m->index, why.c_str()));
+    Values values = why.values;
+    values.insert(values.begin(), {{"qp", qp->number}, {"index", m->index}});
+    s.report.say(Kind::key_change,
+                 text("%s: WQE %u: a key cannot be changed as asked (bind, invalidate, list of pieces): %s", qp->name,
+                      m->index, why.words.c_str()),
+                 values);
     m->syndrome = MLX5_CQE_SYNDROME_MW_BIND_ERR;
     m->vendor = VENDOR_KEY_CHANGE;
 }

@@ -19,6 +19,6 @@ enum : uint32_t { LOG_MOST_TRANSLATIONS = 12 };  // of a key
 void read_pieces(const uint8_t* entries, uint32_t count, uint64_t each, Layout* layout);
 
 // A peer's send ends a key: it is free then, and stands for nothing. False: that key does not allow it, *why.
-bool invalidate_for_peer(DeviceState& s, uint32_t key, const Qp* qp, std::string* why);
+bool invalidate_for_peer(DeviceState& s, uint32_t key, const Qp* qp, Why* why);
 
 }  // namespace sim

@@ -9,6 +9,7 @@
 
 #include "sim/engine/requester.h"
 #include "sim/engine/vendor.h"
+#include "sim/engine/wqe_faults.h"
 
 namespace sim {
 
@@ -81,24 +82,32 @@ void keep_window(DeviceState& s, const Qp* qp, uint16_t blocks) {
 namespace {
 
 void wrong(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out, cqe_syndrome syndrome, uint8_t vendor,
-           const std::string& why) {
+           const Why& why) {
     out->syndrome = static_cast<uint8_t>(syndrome);
     out->vendor = vendor;
-    s.report.say(text("%s: WQE %u, slot %u: %s", qp->name, index, index & (qp->send_blocks - 1), why.c_str()));
+    Values values = why.values;
+    values.insert(values.begin(), {{"qp", qp->number}, {"index", index}});
+    s.report.say(why.kind,
+                 text("%s: WQE %u, slot %u: %s", qp->name, index, index & (qp->send_blocks - 1), why.words.c_str()),
+                 values);
 }
 
-void parse_data(DeviceState& s, Qp* qp, uint16_t index, const uint8_t* segment, ParsedWqe* out) {
+// `left`: segments of the request from this one on.
+void parse_data(DeviceState& s, Qp* qp, uint16_t index, const uint8_t* segment, uint32_t left, ParsedWqe* out) {
     uint64_t bytes = GDA_GET(wqe_data_seg, segment, byte_count);
     if (bytes == 0) bytes = uint64_t{1} << 31;
     const uint32_t key = static_cast<uint32_t>(GDA_GET(wqe_data_seg, segment, lkey));
     const uint64_t address = GDA_GET(wqe_data_seg, segment, addr);
     out->bytes += bytes;
-    if (out->bytes > qp->max_message_bytes) return;  // told as one length error
-    std::string why;
+    if (out->bytes > qp->max_message_bytes) {
+        return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, VENDOR_LOCAL_LENGTH,
+                     likely(s, qp, index, segment, left, too_long(qp, out->bytes)));
+    }
+    Why why;
     const Access access = out->fetches ? Access::local_write : Access::local_read;
     if (!resolve(s, key, address, bytes, qp, access, &out->piece[out->pieces], &why)) {
         return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_LOCAL_KEY,
-                     "local protection error: " + why);
+                     "local protection error: " + likely(s, qp, index, segment, left, why));
     }
     ++out->pieces;
 }
@@ -173,7 +182,9 @@ bool parse_address(const DeviceState& s, const Qp* qp, const uint8_t* wqe, uint3
 bool parse_head(DeviceState& s, Qp* qp, uint16_t index, uint32_t ds, ParsedWqe* out, uint32_t* at) {
     const uint8_t* wqe = s.wqe;
     const auto refuse = [&](const std::string& why) {
-        wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_BAD_SEGMENTS, why);
+        wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_BAD_SEGMENTS,
+              Why(ds == 1 ? Kind::wqe_size : Kind::wqe_segments,
+                  ds == 1 ? why + " (hint: ds counts units of 16 bytes, not blocks)" : why, {{"ds", ds}}));
         return false;
     };
     *at = 1;
@@ -204,6 +215,9 @@ bool parse_head(DeviceState& s, Qp* qp, uint16_t index, uint32_t ds, ParsedWqe* 
     const uint8_t* segment = wqe + *at * WQE_SEGMENT_BYTES;
     out->remote_address = GDA_GET(wqe_raddr_seg, segment, raddr);
     out->remote_key = static_cast<uint32_t>(GDA_GET(wqe_raddr_seg, segment, rkey));
+    if (GDA_GET(wqe_raddr_seg, segment, reserved_at_60)) {
+        say_reserved(s, qp, index, "remote address segment", segment);
+    }
     ++*at;
     if (write) return true;
     out->fetches = true;
@@ -226,7 +240,7 @@ void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out) {
     uint8_t* wqe = s.wqe;
     if (!fetch(s, qp, index, 1, wqe)) {
         return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_QUEUE_GONE,
-                     "the send queue cannot be read");
+                     Why(Kind::memory_gone, "the send queue cannot be read"));
     }
     const uint16_t told_index = static_cast<uint16_t>(GDA_GET(wqe_ctrl_seg, wqe, wqe_index));
     const uint32_t told_qpn = static_cast<uint32_t>(GDA_GET(wqe_ctrl_seg, wqe, qp_or_sq));
@@ -242,17 +256,34 @@ void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out) {
     const uint32_t segments_per_block = WQE_BASIC_BLOCK_BYTES / WQE_SEGMENT_BYTES;
     const uint32_t blocks = (ds + segments_per_block - 1) / segments_per_block;
     if (told_index != index || told_qpn != qp->number || ds == 0 || blocks > published) {
-        return wrong(
-            s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_STALE_WQE,
-            text("index/opcode/QPN do not match: it holds index %u, opcode 0x%02x, QPN 0x%06x, ds %u; expected "
-                 "index %u, QPN 0x%06x, ds 1..%u; a stale or half-written WQE: was the doorbell rung before it "
-                 "was written?",
-                 told_index, out->opcode, told_qpn, ds, index, qp->number, published * segments_per_block));
+        const bool sized = told_index == index && told_qpn == qp->number && ds != 0;
+        std::string words = text(
+            "index/opcode/QPN do not match: it holds index %u, opcode 0x%02x, QPN 0x%06x, ds %u; expected "
+            "index %u, QPN 0x%06x, ds 1..%u; a stale or half-written WQE: was the doorbell rung before it "
+            "was written?",
+            told_index, out->opcode, told_qpn, ds, index, qp->number, published * segments_per_block);
+        if (sized) {
+            words = text("ds %u needs %u blocks of 64 bytes, and %u %s published: %s", ds, blocks, published,
+                         published == 1 ? "is" : "are",
+                         ds % WQE_SEGMENT_BYTES == 0 ? "does it count bytes? it counts units of 16"
+                                                     : "does the producer index count requests? it counts blocks");
+        }
+        return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_STALE_WQE,
+                     Why(sized ? Kind::wqe_size : Kind::wqe_stale, words,
+                         {{"slot_index", told_index},
+                          {"opcode", out->opcode},
+                          {"slot_qp", told_qpn},
+                          {"ds", ds},
+                          {"published", published}}));
     }
     out->blocks = static_cast<uint16_t>(blocks);
+    if (GDA_GET(wqe_ctrl_seg, wqe, reserved_at_38) | GDA_GET(wqe_ctrl_seg, wqe, reserved_at_5b) |
+        GDA_GET(wqe_ctrl_seg, wqe, reserved_at_5f)) {
+        say_reserved(s, qp, index, "control segment", wqe);
+    }
     if (blocks > 1 && !fetch(s, qp, index, out->blocks, wqe)) {
         return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_QUEUE_GONE,
-                     "the send queue cannot be read");
+                     Why(Kind::memory_gone, "the send queue cannot be read"));
     }
     if (out->opcode == MLX5_OPCODE_NOP) return;
     if (out->opcode == MLX5_OPCODE_UMR && !qp->datagrams()) return;  // umr.cc reads on
@@ -264,27 +295,32 @@ void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out) {
             : qp->datagrams() ? "NOP and SEND, with and without immediate"
                               : "NOP, SEND and RDMA WRITE, both with and without immediate";
         return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_UNSUPPORTED,
-                     text("opcode 0x%02x is not supported by this queue pair of the software NIC (it has %s)",
-                          out->opcode, has));
+                     Why(Kind::wqe_opcode,
+                         text("opcode 0x%02x is not supported by this queue pair of the software NIC (it has %s)",
+                              out->opcode, has),
+                         {{"opcode", out->opcode}}));
     }
     uint32_t at;  // in segments
     if (!parse_head(s, qp, index, ds, out, &at)) return;
     while (at < ds && !out->syndrome) {
         const uint8_t* segment = wqe + at * WQE_SEGMENT_BYTES;
         if (!GDA_GET(wqe_inline_seg, segment, is_inline)) {
-            parse_data(s, qp, index, segment, out);
+            parse_data(s, qp, index, segment, ds - at, out);
             ++at;
             continue;
         }
         if (out->fetches) {
-            return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_BAD_SEGMENTS,
-                         "inline data in a WQE that fetches: there is no place for what comes back");
+            return wrong(
+                s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_BAD_SEGMENTS,
+                Why(Kind::wqe_segments, "inline data in a WQE that fetches: there is no place for what comes back"));
         }
         const uint32_t bytes = static_cast<uint32_t>(GDA_GET(wqe_inline_seg, segment, byte_count));
         const uint32_t whole = (GDA_BYTES_OF(wqe_inline_seg) + bytes + WQE_SEGMENT_BYTES - 1) / WQE_SEGMENT_BYTES;
         if (at + whole > ds) {
             return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, VENDOR_BAD_SEGMENTS,
-                         text("%u inline bytes need %u segments, the WQE has %u left", bytes, whole, ds - at));
+                         Why(Kind::wqe_size,
+                             text("%u inline bytes need %u segments, the WQE has %u left", bytes, whole, ds - at),
+                             {{"bytes", bytes}, {"ds", ds}}));
         }
         if (bytes)
             out->piece[out->pieces++] = {const_cast<uint8_t*>(segment) + GDA_BYTES_OF(wqe_inline_seg), bytes, nullptr,
@@ -294,14 +330,13 @@ void parse_wqe(DeviceState& s, Qp* qp, uint16_t index, ParsedWqe* out) {
     }
     if (!out->syndrome && out->atomic.bytes && out->bytes != out->atomic.bytes) {
         return wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, VENDOR_LOCAL_LENGTH,
-                     text("local length error: an atomic of %u bytes with a data segment of %" PRIu64,
-                          out->atomic.bytes, out->bytes));
+                     Why(Kind::message_too_long,
+                         text("local length error: an atomic of %u bytes with a data segment of %" PRIu64,
+                              out->atomic.bytes, out->bytes),
+                         {{"bytes", out->bytes}, {"most", out->atomic.bytes}}));
     }
     if (!out->syndrome && out->bytes > qp->max_message_bytes) {
-        wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, VENDOR_LOCAL_LENGTH,
-              text("local length error: %" PRIu64 " bytes, the largest message is %" PRIu64
-                   " (a data segment with byte_count 0 means 2^31 bytes)",
-                   out->bytes, qp->max_message_bytes));
+        wrong(s, qp, index, out, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, VENDOR_LOCAL_LENGTH, too_long(qp, out->bytes));
     }
 }
 

@@ -197,9 +197,12 @@ bool Device::command(const void* in, size_t in_bytes, void* out, size_t out_byte
     if (words.cause != answer.cause) std::abort();  // the table is not in the enum's order: tested
     if (answer.cause != Cause::none) {
         s.report.count_unlocked(Counter::command_errors);
-        s.report.say(text("command %s: %s%s%s (status 0x%x, syndrome 0x%x)", command ? command->name : "unknown",
+        s.report.say(Kind::command_refused,
+                     text("command %s: %s%s%s (status 0x%x, syndrome 0x%x)", command ? command->name : "unknown",
                           words.words, answer.detail.empty() ? "" : ": ", answer.detail.c_str(), words.status,
-                          SYNDROME_BASE + static_cast<uint32_t>(answer.cause)));
+                          SYNDROME_BASE + static_cast<uint32_t>(answer.cause)),
+                     {{"status", static_cast<uint64_t>(words.status)},
+                      {"syndrome", SYNDROME_BASE + static_cast<uint32_t>(answer.cause)}});
         std::memset(out, 0, out_bytes);
         GDA_SET(query_hca_cap_out, output, status, words.status);
         GDA_SET(query_hca_cap_out, output, syndrome, SYNDROME_BASE + static_cast<uint32_t>(answer.cause));

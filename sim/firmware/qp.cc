@@ -133,10 +133,11 @@ Answer create_qp(DeviceState& s, const uint8_t* in, uint8_t* out) {
     for (size_t i = 0; qp->recordless && qp->page && i < qp->page->qps.size(); ++i) {
         const Qp* other = qp->page->qps[i];
         if (!other->recordless) continue;
-        s.report.say(
-            text("%s and %s have no doorbell record and share doorbell page %u: rings that follow each other "
-                 "closely can be lost; give each its own page",
-                 other->name, qp->name, page));
+        s.report.say(Kind::doorbell_page_shared,
+                     text("%s and %s have no doorbell record and share doorbell page %u: rings that follow each other "
+                          "closely can be lost; give each its own page",
+                          other->name, qp->name, page),
+                     {{"qp", qp->number}, {"other", other->number}, {"page", page}});
         break;
     }
     // Of the receiving end of XRC, what it has of a receive queue it has from the request at hand.
