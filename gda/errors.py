@@ -18,6 +18,7 @@ __all__ = [
     "CudaError",
     "DeadlineError",
     "DeviceStatusError",
+    "FieldError",
     "GdaError",
     "GidError",
     "HandleError",
@@ -122,6 +123,22 @@ class WorkRequestError(ArgumentError):
 
     def __reduce__(self) -> tuple[type, tuple[str, int, str]]:
         return type(self), (self.message, self.row, self.advice)
+
+
+class FieldError(ArgumentError):
+    """A field of a command or call has a value that it must not have. Has `field`, `value` and `bounds`.
+
+    `bounds` are the least and the most that the value may be, or None where it is not a matter of bounds.
+    """
+
+    def __init__(
+        self, message: str, field: str, value: Any, bounds: tuple[int, int] | None = None, advice: str = ""
+    ) -> None:
+        super().__init__(message, advice)
+        self.field, self.value, self.bounds = field, value, bounds
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (self.message, self.field, self.value, self.bounds, self.advice)
 
 
 class GidError(ArgumentError):

@@ -2,7 +2,8 @@
 """Firmware commands by keyword, with the PRM's field names: `create_cq(context, cq_context={"cc": 1, "oi": 1})`.
 
 Used by device.py and queue.py, and by whoever wants to speak to the NIC directly. Fields, nested formats and numbers
-are packed from the declarations of cuda/gda/formats/command.h; nothing here knows a bit position.
+are packed from the declarations of cuda/gda/formats/command.h; nothing here knows a bit position. Values are checked by
+lint.py before the NIC hears of them; to send wrong ones on purpose, pack them with gda.formats and use gda._verbs.
 Source: ConnectX Programmer's Reference Manual, "Command Reference"; carried by DEVX (mlx5dv_devx_general_cmd(3)).
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 
 from gda import _verbs, attach, formats
 from gda.errors import CommandError
+from gda.nic import lint
 
 __all__ = [
     "create_cq",
@@ -95,6 +97,7 @@ def query_cq(queue: _verbs.DevxObj, **fields: Any) -> dict[str, Any]:
 
 
 def _general(context: _verbs.Context, name: str, **fields: Any) -> dict[str, Any]:
+    lint.check_command(lint.limits_of(context), fields)
     body, out = _packed(name, fields)
     try:
         answer = _verbs.mlx5dv_devx_general_cmd(context, body, out.bytes)
@@ -104,6 +107,7 @@ def _general(context: _verbs.Context, name: str, **fields: Any) -> dict[str, Any
 
 
 def _create(context: _verbs.Context, name: str, number: str, fields: Mapping[str, Any]) -> tuple[_verbs.DevxObj, int]:
+    lint.check_command(lint.limits_of(context), fields)
     body, out = _packed(name, fields)
     try:
         created = _verbs.mlx5dv_devx_obj_create(context, body, out.bytes)
@@ -113,6 +117,7 @@ def _create(context: _verbs.Context, name: str, number: str, fields: Mapping[str
 
 
 def _modify(queue: _verbs.DevxObj, name: str, fields: Mapping[str, Any]) -> None:
+    lint.check_command(lint.limits_of(queue.context), fields)
     body, out = _packed(name, fields)
     try:
         answer = _verbs.mlx5dv_devx_obj_modify(queue, body, out.bytes)

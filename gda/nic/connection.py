@@ -13,12 +13,18 @@ import dataclasses
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gda import formats
 from gda.errors import ArgumentError, PathMtuError
+from gda.nic import lint
 
-__all__ = ["ConnectionInfo", "Path", "checked_connection", "checked_mtu", "init_fields", "rtr_fields", "rts_fields"]
+if TYPE_CHECKING:
+    from gda.nic.device import Nic
+
+__all__ = [
+    "ConnectionInfo", "Options", "Path", "checked_connection", "checked_mtu", "init_fields", "rtr_fields", "rts_fields",
+]  # fmt: skip
 
 _MAGIC = b"gda1"
 _LAYOUT = struct.Struct(">4sII16sBBH6s")  # magic, qpn, psn, gid, mtu, link layer, lid, mac; then a checksum
@@ -102,7 +108,23 @@ class Path:
         return dataclasses.replace(self, **changes)
 
 
-def init_fields(path: Path, atomics: bool) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Options:
+    """What connect() lets people choose of how a queue pair sends, with its defaults. lint.py bounds each.
+
+    `ack_timeout`, `retry_count`, `rnr_retry`, `min_rnr_timer` are codes of the specification; `max_rd_atomic` is how
+    many reads and atomics each side may have outstanding (None: up to 16, as the device allows).
+    """
+
+    ack_timeout: int = ACK_TIMEOUT
+    retry_count: int = RETRY_COUNT
+    rnr_retry: int = RNR_RETRY_FOR_EVER
+    min_rnr_timer: int = MIN_RNR_NAK
+    max_rd_atomic: int | None = None
+    pkey_index: int = 0
+
+
+def init_fields(path: Path, atomics: bool, pkey_index: int = 0) -> dict[str, Any]:
     """The context for RST2INIT: port and what the other side may do."""
     return {
         "pm_state": formats.MLX5_QPC_PM_STATE_MIGRATED,
@@ -110,11 +132,13 @@ def init_fields(path: Path, atomics: bool) -> dict[str, Any]:
         "rwe": 1,
         "rae": int(atomics),
         "atomic_mode": formats.MLX5_QPC_ATOMIC_MODE_UP_TO_8B if atomics else 0,
-        "primary_address_path": {"vhca_port_num": path.port, "pkey_index": 0},
+        "primary_address_path": {"vhca_port_num": path.port, "pkey_index": pkey_index},
     }
 
 
-def rtr_fields(path: Path, remote: ConnectionInfo, qpn: int, log_rra_max: int) -> dict[str, Any]:
+def rtr_fields(
+    path: Path, remote: ConnectionInfo, qpn: int, log_rra_max: int, *, min_rnr_timer: int = MIN_RNR_NAK
+) -> dict[str, Any]:
     """The context for INIT2RTR: where packets go and which is the first to expect."""
     address: dict[str, Any] = {"vhca_port_num": path.port}
     if remote.is_ethernet:
@@ -138,27 +162,28 @@ def rtr_fields(path: Path, remote: ConnectionInfo, qpn: int, log_rra_max: int) -
         "log_msg_max": LOG_MESSAGE_MAX,
         "remote_qpn": remote.qpn,
         "next_rcv_psn": remote.psn,
-        "min_rnr_nak": MIN_RNR_NAK,
+        "min_rnr_nak": min_rnr_timer,
         "log_rra_max": log_rra_max,
         "primary_address_path": address,
     }
 
 
-def rts_fields(path: Path, psn: int, log_sra_max: int, ack_timeout: int, retry_count: int) -> dict[str, Any]:
+def rts_fields(
+    path: Path, psn: int, log_sra_max: int, ack_timeout: int, retry_count: int, *, rnr_retry: int = RNR_RETRY_FOR_EVER
+) -> dict[str, Any]:
     """The context for RTR2RTS: the first packet to send, and how often and how fast to repeat."""
     return {
         "next_send_psn": psn,
         "retry_count": retry_count,
-        "rnr_retry": RNR_RETRY_FOR_EVER,
+        "rnr_retry": rnr_retry,
         "log_sra_max": log_sra_max,
         "primary_address_path": {"vhca_port_num": path.port, "ack_timeout": ack_timeout},
     }
 
 
 def checked_connection(
-    remote: object, *, qpn: int, connected_to: ConnectionInfo | None, is_ethernet: bool, ack_timeout: int,
-    retry_count: int,
-) -> ConnectionInfo:  # fmt: skip
+    remote: object, *, qpn: int, connected_to: ConnectionInfo | None, nic: Nic, options: Options
+) -> ConnectionInfo:
     """What connect() was given, if this queue pair may connect to it. Raises ArgumentError before anything happens."""
     if not isinstance(remote, ConnectionInfo):
         if not isinstance(remote, (bytes, bytearray, memoryview)):
@@ -168,11 +193,13 @@ def checked_connection(
         remote = ConnectionInfo.from_bytes(bytes(remote))
     if connected_to is not None:
         raise ArgumentError(f"queue pair 0x{qpn:x} is connected already, to 0x{connected_to.qpn:x}", "reset() it first")
-    if remote.is_ethernet != is_ethernet:
+    if remote.is_ethernet != nic.port.is_ethernet:
         raise ArgumentError("one side is on Ethernet, the other on InfiniBand: they cannot reach each other")
-    for name, value, limit in (("ack_timeout", ack_timeout, 31), ("retry_count", retry_count, 7)):
-        if not 0 <= value <= limit:
-            raise ArgumentError(f"{name}={value} is outside 0..{limit}")
+    limits = lint.limits_of(nic.context)
+    lint.check(limits, **dataclasses.asdict(options))
+    lint.check_tables(limits, port=nic.port.number, pkey_index=options.pkey_index, gid_index=None)
+    if nic.port.is_ethernet:
+        lint.check_remote_gid(limits, "remote.gid", remote.gid)
     return remote
 
 

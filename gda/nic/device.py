@@ -15,7 +15,7 @@ from typing import Any
 
 from gda import _verbs, attach, config, formats
 from gda.errors import ArgumentError, CommandError, UnavailableError, VerbsError
-from gda.nic import command, counters
+from gda.nic import command, counters, lint
 from gda.nic.addresses import Gid, choose, wanted_index
 from gda.nic.batch import KnownMemory
 from gda.nic.doorbell import DoorbellPages
@@ -175,6 +175,7 @@ class Nic(Owner):
             self.ports = int(device["phys_port_cnt"])
             self.port = self._query_port(port, self.ports)
             self.capabilities = Capabilities.query(self.context)
+            resources.callback(lint.remember(self))
             self.pd = _verbs.ibv_alloc_pd(self.context)
             resources.callback(self.pd.close)
             self.pdn = _verbs.mlx5dv_init_obj_pd(self.pd)

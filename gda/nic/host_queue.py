@@ -26,6 +26,7 @@ from gda.errors import (
     OutOfBoundsError,
     VerbsError,
 )  # fmt: skip
+from gda.nic import checked, lint
 from gda.nic.addresses import find_again, unreachable, wanted_index
 from gda.nic.batch import as_bytes
 from gda.nic.connection import (
@@ -34,6 +35,7 @@ from gda.nic.connection import (
     RETRY_COUNT,
     RNR_RETRY_FOR_EVER,
     ConnectionInfo,
+    Options,
     checked_connection,
     checked_mtu,
 )  # fmt: skip
@@ -84,8 +86,7 @@ class HostQueuePair(Owner):
         for name, value, least in (("depth", depth, 1), ("inline_bytes", inline_bytes, 0)):
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ArgumentError(f"{name}={value!r} is not a whole number from {least} on")
-        if psn is not None and not 0 <= psn < 1 << 24:
-            raise ArgumentError(f"psn={psn} is outside 0..0xffffff (24 bits)", "leave it out")
+        lint.check(lint.limits_of(nic.context), max_send_wr=depth, inline_bytes=inline_bytes, psn=psn)
         self.nic = nic
         self.gid = nic.pick_gid(gid_index)[1] if nic.port.is_ethernet or gid_index is not None else None
         self._gid_is_pinned = wanted_index(gid_index) is not None
@@ -94,11 +95,10 @@ class HostQueuePair(Owner):
         self._own(Resources("queue pair", nic._resources))
         try:
             # libmlx5 rounds the depth up, at most to the next power of two.
-            self._cq = _V.ibv_create_cq(nic.context, 2 * depth)
+            self._cq = checked.create_cq(nic, 2 * depth)
             self._resources.callback(self._cq.close)
-            self._cq.strict = True
-            self.raw = _V.ibv_create_qp(
-                nic.pd, qp_type=_V.IBV_QPT_RC, send_cq=self._cq, recv_cq=self._cq, max_send_wr=depth, max_recv_wr=0,
+            self.raw = checked.create_qp(
+                nic, qp_type=_V.IBV_QPT_RC, send_cq=self._cq, recv_cq=self._cq, max_send_wr=depth, max_recv_wr=0,
                 max_send_sge=1, max_recv_sge=0, max_inline_data=inline_bytes,
             )  # fmt: skip
             self._resources.callback(self.raw.close)
@@ -146,6 +146,10 @@ class HostQueuePair(Owner):
         path_mtu: int | None = None,
         ack_timeout: int = ACK_TIMEOUT,
         retry_count: int = RETRY_COUNT,
+        rnr_retry: int = RNR_RETRY_FOR_EVER,
+        min_rnr_timer: int = MIN_RNR_NAK,
+        max_rd_atomic: int | None = None,
+        pkey_index: int = 0,
     ) -> None:
         """Connect to the queue pair that `remote` describes: see QueuePair.connect, with the same options and errors.
 
@@ -153,14 +157,16 @@ class HostQueuePair(Owner):
         """
         self._resources.check()
         remote = checked_connection(
-            remote, qpn=self.qpn, connected_to=self._remote, is_ethernet=self.nic.port.is_ethernet,
-            ack_timeout=ack_timeout, retry_count=retry_count,
+            remote, qpn=self.qpn, connected_to=self._remote, nic=self.nic,
+            options=(options := Options(
+                ack_timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic, pkey_index
+            )),
         )  # fmt: skip
         mtu = checked_mtu(path_mtu, self.nic.active_mtu, remote.mtu)
         if self.gid is not None:
             self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.port_name)
         try:
-            self._to_rts(remote, mtu, ack_timeout, retry_count)
+            self._to_rts(remote, mtu, options)
         except GdaError as error:
             _V.ibv_modify_qp(self.raw, _V.IBV_QP_STATE, qp_state=_V.IBV_QPS_RESET)
             if isinstance(error, VerbsError) and error.errno == errno.ETIMEDOUT and self.gid and self.gid.is_link_local:
@@ -189,6 +195,8 @@ class HostQueuePair(Owner):
         """
         if self._remote is None:
             self._refuse()
+        if len(work) > self.depth:
+            self._too_small(len(work))
         if isinstance(work, Batch):
             if work.queue is not self or remote is not None:
                 raise ArgumentError(
@@ -204,6 +212,8 @@ class HostQueuePair(Owner):
         """Check and build a batch once, to post it often; it copies the rows. Arguments and errors: see post()."""
         self._resources.check()
         data = as_bytes(rows)
+        if len(np.atleast_1d(rows)) > self.depth:
+            self._too_small(len(rows))
         return Batch(self, _V.SendBatch(self.raw, data, self.nic.known_memory.table_for(np.atleast_1d(rows), remote)))
 
     def put(
@@ -268,6 +278,12 @@ class HostQueuePair(Owner):
         return done
 
     # ------------------------------------------------------------------------------------------------------- inside
+    def _too_small(self, requests: int) -> None:
+        lint.refuse(
+            "depth", self.depth, f"depth={self.depth}: the send queue is too small for a batch of {requests} requests, "
+            "which can never lie in it at once", f"make the queue pair with depth={requests}, or post it in parts",
+        )  # fmt: skip
+
     def _refuse(self) -> None:
         self._resources.check()
         raise NotConnectedError(
@@ -289,25 +305,28 @@ class HostQueuePair(Owner):
             if right is not None and right not in memory.access:
                 raise ArgumentError(f"{memory!r} has no right {right}", f"register it with access=(..., {right!r})")
 
-    def _to_rts(self, remote: ConnectionInfo, mtu: int, ack_timeout: int, retry_count: int) -> None:
+    def _to_rts(self, remote: ConnectionInfo, mtu: int, options: Options) -> None:
         device: dict[str, Any] = _V.ibv_query_device(self.nic.context)
-        reads = min(16, int(device["max_qp_rd_atom"]))
+        reads = min(16, int(device["max_qp_rd_atom"])) if options.max_rd_atomic is None else options.max_rd_atomic
         atomics = _V.IBV_ACCESS_REMOTE_ATOMIC if self.nic.capabilities.atomic else 0
         port, gid = self.nic.port.number, self.gid
-        _V.ibv_modify_qp(
-            self.raw, _V.IBV_QP_STATE | _V.IBV_QP_PKEY_INDEX | _V.IBV_QP_PORT | _V.IBV_QP_ACCESS_FLAGS,
-            qp_state=_V.IBV_QPS_INIT, port_num=port, qp_access_flags=_ACCESS | atomics,
+        checked.modify_qp(
+            self.nic, self.raw, _V.IBV_QP_STATE | _V.IBV_QP_PKEY_INDEX | _V.IBV_QP_PORT | _V.IBV_QP_ACCESS_FLAGS,
+            qp_state=_V.IBV_QPS_INIT, port_num=port, pkey_index=options.pkey_index,
+            qp_access_flags=_ACCESS | atomics,
         )  # fmt: skip
-        _V.ibv_modify_qp(
-            self.raw, _V.IBV_QP_STATE | _V.IBV_QP_AV | _V.IBV_QP_PATH_MTU | _V.IBV_QP_DEST_QPN | _V.IBV_QP_RQ_PSN
+        checked.modify_qp(
+            self.nic, self.raw,
+            _V.IBV_QP_STATE | _V.IBV_QP_AV | _V.IBV_QP_PATH_MTU | _V.IBV_QP_DEST_QPN | _V.IBV_QP_RQ_PSN
             | _V.IBV_QP_MAX_DEST_RD_ATOMIC | _V.IBV_QP_MIN_RNR_TIMER,
             qp_state=_V.IBV_QPS_RTR, path_mtu=mtu, dest_qp_num=remote.qpn, rq_psn=remote.psn,
-            max_dest_rd_atomic=reads, min_rnr_timer=MIN_RNR_NAK, port_num=port, dlid=remote.lid,
+            max_dest_rd_atomic=reads, min_rnr_timer=options.min_rnr_timer, port_num=port, dlid=remote.lid,
             is_global=gid is not None, dgid=remote.gid, sgid_index=gid.index if gid is not None else 0,
         )  # fmt: skip
-        _V.ibv_modify_qp(
-            self.raw, _V.IBV_QP_STATE | _V.IBV_QP_TIMEOUT | _V.IBV_QP_RETRY_CNT | _V.IBV_QP_RNR_RETRY
+        checked.modify_qp(
+            self.nic, self.raw, _V.IBV_QP_STATE | _V.IBV_QP_TIMEOUT | _V.IBV_QP_RETRY_CNT | _V.IBV_QP_RNR_RETRY
             | _V.IBV_QP_SQ_PSN | _V.IBV_QP_MAX_QP_RD_ATOMIC,
-            qp_state=_V.IBV_QPS_RTS, timeout=ack_timeout, retry_cnt=retry_count, rnr_retry=RNR_RETRY_FOR_EVER,
+            qp_state=_V.IBV_QPS_RTS, timeout=options.ack_timeout, retry_cnt=options.retry_count,
+            rnr_retry=options.rnr_retry,
             sq_psn=self.psn, max_rd_atomic=reads,
         )  # fmt: skip

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from gda import _cuda, _verbs, formats
 from gda.errors import ArgumentError, OutOfBoundsError, UnavailableError
+from gda.nic import lint
 from gda.nic.gpu import Gpu, register_with_nic
 from gda.nic.lifetime import Owner, Resources
 from gda.nic.placement import HostSlab, check_kind, make_slab, page_range
@@ -55,7 +56,10 @@ class Memory(Owner):
             self.nic = nic
             self.address, self.bytes, self.is_gpu = found.address, found.bytes, found.is_gpu
             self.is_readonly = found.is_readonly
-            self.access = _rights(access, found)
+            limits = lint.limits_of(nic.context)
+            self.access = _rights(access, found, limits.has_atomics)
+            lint.check(limits, length=found.bytes)
+            lint.check_access(limits, "access", sum(ACCESS[name] for name in self.access))
             self._owners = [found.owner]  # keep the memory alive while it is registered
             resources.callback(self._owners.clear)
             self.raw = region = _register(nic, found, sum(ACCESS[name] for name in self.access))
@@ -253,11 +257,12 @@ def _dlpack(buffer: Any) -> _Found:
 
 
 # ------------------------------------------------------------------------------------------------------ registration
-def _rights(access: Iterable[str] | None, found: _Found) -> tuple[str, ...]:
+def _rights(access: Iterable[str] | None, found: _Found, has_atomics: bool) -> tuple[str, ...]:
     if access is None:
-        return (
-            ("remote_read",) if found.is_readonly else ("local_write", "remote_write", "remote_read", "remote_atomic")
-        )
+        if found.is_readonly:
+            return ("remote_read",)
+        atomics = ("remote_atomic",) if has_atomics else ()
+        return ("local_write", "remote_write", "remote_read", *atomics)
     wanted = (access,) if isinstance(access, str) else tuple(access)
     for name in wanted:
         if name not in ACCESS:

@@ -17,17 +17,21 @@ from typing import TYPE_CHECKING, Any
 from gda import _verbs, formats
 from gda.errors import (
     ArgumentError,
+    FieldError,
     GdaError,
     NotConnectedError,
     UnavailableError,
     VerbsError,
 )  # fmt: skip
-from gda.nic import command, datagram
+from gda.nic import command, datagram, lint
 from gda.nic.addresses import find_again, unreachable, wanted_index
 from gda.nic.connection import (
     ACK_TIMEOUT,
+    MIN_RNR_NAK,
     RETRY_COUNT,
+    RNR_RETRY_FOR_EVER,
     ConnectionInfo,
+    Options,
     Path,
     checked_connection,
     checked_mtu,
@@ -102,9 +106,7 @@ class QueuePair(Visible):
         self.transport = transport
         if not isinstance(deadline_ms, int) or deadline_ms <= 0:
             raise ArgumentError(f"deadline_ms={deadline_ms!r} is not a positive whole number", "for example 1000")
-        for name, value in (("psn", psn), ("user_index", user_index)):
-            if value is not None and not 0 <= value < 1 << 24:
-                raise ArgumentError(f"{name}={value} is outside 0..0xffffff (24 bits)", "leave it out")
+        lint.check(lint.limits_of(nic.context), psn=psn, user_index=user_index)
         if not record and not nic.capabilities.send_dbr_mode_no_dbr_ext:
             raise UnavailableError(
                 f"{nic.name} has no queue pairs without doorbell record (capability send_dbr_mode_no_dbr_ext)",
@@ -174,30 +176,39 @@ class QueuePair(Visible):
         path_mtu: int | None = None,
         ack_timeout: int = ACK_TIMEOUT,
         retry_count: int = RETRY_COUNT,
+        rnr_retry: int = RNR_RETRY_FOR_EVER,
+        min_rnr_timer: int = MIN_RNR_NAK,
+        max_rd_atomic: int | None = None,
+        pkey_index: int = 0,
     ) -> None:
         """Connect to the queue pair that `remote` (its info, or the bytes of it) describes: reset to ready-to-send.
 
         `path_mtu` (bytes: 256 to 4096) defaults to the smaller of both ports'. `ack_timeout` waits 4.096 us *
-        2^ack_timeout for an answer, `retry_count` (0..7) repeats so often. A refused connect leaves the queue pair in
-        reset, to be tried again. Raises PathMtuError for a path MTU beyond what both links carry, GidError when this
-        side's address is at another index now (and that was fixed), is gone, or does not reach the other side.
+        2^ack_timeout for an answer, `retry_count` (0..7) repeats so often, `rnr_retry` (7: for ever) to a receiver
+        that had no receive posted and asks for the pause `min_rnr_timer` stands for. `max_rd_atomic` reads and atomics
+        may be outstanding (up to 16 where left out; rounded down to a power of two). A refused connect leaves the queue
+        pair in reset, to be tried again. Raises FieldError for values out of bounds, PathMtuError for a path MTU beyond
+        what both links carry, GidError when this side's address is at another index now (and that was fixed), is gone,
+        or does not reach the other side; of all these the NIC hears nothing.
         """
         self._resources.check()
         remote = checked_connection(
-            remote, qpn=self.qpn, connected_to=self._remote, is_ethernet=self.nic.port.is_ethernet,
-            ack_timeout=ack_timeout, retry_count=retry_count,
+            remote, qpn=self.qpn, connected_to=self._remote, nic=self.nic,
+            options=Options(ack_timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic, pkey_index),
         )  # fmt: skip
         mtu = checked_mtu(path_mtu, self.nic.active_mtu, remote.mtu)
         if self.gid is not None:
             self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.port_name)
         path = self._path(remote, mtu)
         before = self.nic.counters()
-        log_atomics = min(4, self.nic.capabilities.log_max_ra_req_qp), min(4, self.nic.capabilities.log_max_ra_res_qp)
+        log_most = 4 if max_rd_atomic is None else max(1, max_rd_atomic).bit_length() - 1
+        capabilities = self.nic.capabilities
+        log_atomics = min(log_most, capabilities.log_max_ra_req_qp), min(log_most, capabilities.log_max_ra_res_qp)
         try:
             fields = [
-                init_fields(path, self._serves_atomics),
-                rtr_fields(path, remote, self.qpn, log_atomics[1]),
-                rts_fields(path, self.psn, log_atomics[0], ack_timeout, retry_count),
+                init_fields(path, self._serves_atomics, pkey_index),
+                rtr_fields(path, remote, self.qpn, log_atomics[1], min_rnr_timer=min_rnr_timer),
+                rts_fields(path, self.psn, log_atomics[0], ack_timeout, retry_count, rnr_retry=rnr_retry),
             ]
             if self.transport == "UD":
                 fields = [datagram.init_fields(path), datagram.rtr_fields(path), datagram.rts_fields(self.psn)]
@@ -465,9 +476,9 @@ def connect(first: QueuePair | HostQueuePair, second: QueuePair | HostQueuePair,
 def _checked_depth(name: str, depth: int, least: int, nic: Nic) -> int:
     limit = min(MAX_DEPTH, 1 << nic.capabilities.log_max_qp_sz)
     if not isinstance(depth, int) or isinstance(depth, bool) or depth & (depth - 1) or not least <= depth <= limit:
-        raise ArgumentError(
+        raise FieldError(
             f"{name}={depth!r} is not a power of two from {least} to {limit}"
             + (" basic blocks" if name == "depth" else ""),
-            f"for example {'128, the default' if name == 'depth' else 64}",
-        )
+            name, depth, (least, limit), f"for example {'128, the default' if name == 'depth' else 64}",
+        )  # fmt: skip
     return depth
