@@ -2,7 +2,8 @@
 // The one way from a request to the NIC: checks, a slot, the request in it (post.h), publication (token.h). Called by
 // scope.h, for every operation alike.
 //
-// Threads of one warp that call together on one queue submit together and pay for one doorbell. A queue made with one
+// The threads of a warp that all call together on one queue submit together and pay for one doorbell; where not all are
+// there each submits for itself, and doorbells merge as those of any threads do (token.h). A queue made with one
 // owner (GDA_QP_OWNED) may be used by one thread only, or by a warp in warp scope.
 #pragma once
 

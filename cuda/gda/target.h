@@ -63,7 +63,8 @@
 //                                         after the load. At system scope whatever the queue's: the writer is outside.
 //
 // Threads
-//   group g = converged_group(key)  lanes of this warp that are here now with the same key; they submit as one. Fields
+//   group g = converged_group(key)  lanes of this warp that are here now with the same key; they submit as one. A GPU
+//                                   finds all threads of the warp or none but the own (target/cuda.h says why). Fields
 //                                   mask, leader (a lane), rank (0 is the leader's), size. The CPU target may answer
 //                                   all, one or random of them (gda.run: converged=), so that tests can count.
 //   broadcast(g, v), sync(g)        the leader's value; all lanes arrive, memory ordered among them

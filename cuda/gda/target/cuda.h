@@ -200,25 +200,26 @@ GDA_DEVICE group group_of(uint32_t mask) {
     g.size = static_cast<uint32_t>(__popc(mask));
     return g;
 }
-GDA_DEVICE group converged_group(const void* key) {
-    group g;
-    g.mask = __activemask();
-    // A lane alone, or all lanes on one queue: the quick ways to see it.
-    if ((g.mask & (g.mask - 1)) == 0) {
-        g.leader = lane();
-        g.rank = 0;
-        g.size = 1;
-        return g;
-    }
-    int same = 0;
-    __match_all_sync(g.mask, reinterpret_cast<unsigned long long>(key), &same);
-    if (!same) g.mask = __match_any_sync(g.mask, reinterpret_cast<unsigned long long>(key));
-    return group_of(g.mask);
-}
 GDA_DEVICE uint32_t thread_of_block() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
-GDA_DEVICE group warp() {
+GDA_DEVICE uint32_t warp_mask() {
     uint32_t threads = blockDim.x * blockDim.y * blockDim.z, first = thread_of_block() / 32 * 32;
-    return group_of(threads - first >= 32 ? ~0u : (1u << (threads - first)) - 1);
+    return threads - first >= 32 ? ~0u : (1u << (threads - first)) - 1;
+}
+GDA_DEVICE group warp() { return group_of(warp_mask()); }
+// All threads of the warp or each alone, never a part of it. A part would have to wait for its first lane in shfl.sync
+// and bar.warp.sync, and when another part of the warp comes to the same place meanwhile, lanes get past them without
+// that lane: ptxas checks before them (BRA.DIV) whether the lanes of one lane's mask are here, and lanes of another
+// mask may be among them. Seen on an H200, ptxas 13.0: a lane had its own zero for the first lane's index. With one
+// mask for all that cannot be.
+GDA_DEVICE group converged_group(const void* key) {
+    uint32_t here = __activemask();
+    int same = 0;
+    if (here == ~0u) {
+        __match_all_sync(~0u, reinterpret_cast<unsigned long long>(key), &same);
+    } else if ((here & (here - 1)) != 0 && here == warp_mask()) {
+        __match_all_sync(here, reinterpret_cast<unsigned long long>(key), &same);
+    }
+    return same ? group_of(here) : group_of(1u << lane());
 }
 GDA_DEVICE group subset(const group& g, bool mine) { return group_of(__ballot_sync(g.mask, mine)); }
 // With a mask that the compiler knows there is nothing to find out about who is here.
