@@ -181,11 +181,21 @@ class CompileError(GdaError):
 
 
 class DeviceStatusError(GdaError):
-    """A kernel reported a failure (formats/status.h). Has `status`, the 64-bit word."""
+    """A kernel reported a failure (formats/status.h). Has `status`, the 64-bit word, and what is known of the request.
+
+    `qpn` is the queue pair's number, 0 where no queue is at fault; `operation` the request in words, `local` and
+    `remote` its ranges as (address, bytes, key), all empty where the request cannot be read back; `rank` the process
+    at the other end, None where queue pairs have none.
+    """
 
     def __init__(self, message: str, status: int = 0, advice: str = "") -> None:
         super().__init__(message, advice)
         self.status = status
+        self.qpn = 0
+        self.operation = ""
+        self.local: tuple[int, int, int] | None = None
+        self.remote: tuple[int, int, int] | None = None
+        self.rank: int | None = None
 
 
 class CompletionError(DeviceStatusError):

@@ -23,7 +23,7 @@ from gda.errors import (
     UnavailableError,
     VerbsError,
 )  # fmt: skip
-from gda.nic import command, datagram, lint
+from gda.nic import command, datagram, lint, request
 from gda.nic.addresses import find_again, unreachable, wanted_index
 from gda.nic.connection import (
     ACK_TIMEOUT,
@@ -300,6 +300,10 @@ class QueuePair(Visible):
         elif self.nic.gpu is None:
             raise UnavailableError(f"this queue pair was made for the CPU: {self.nic.no_gpu_reason}")
         return "gda_qp*", self._handle.address(target).to_bytes(8, "little")
+
+    def __gda_explain__(self, qpn: int, wqe_index: int) -> dict[str, Any] | None:
+        """What a failed request asked for (request.explain); None when it is not of this queue pair."""
+        return request.explain(self, qpn, wqe_index)
 
     # -------------------------------------------------------------------------------------------------------- inside
     def _create_queues(self) -> None:

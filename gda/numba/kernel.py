@@ -21,6 +21,7 @@ from gda.errors import ArgumentError, CudaError, UnavailableError
 from gda.run.cuda import CudaRun, Lane, NicHelper
 from gda.run.executor import DEADLINE_S, launch_shape
 from gda.run.launch import Launch
+from gda.run.status import explainers
 
 __all__ = ["Kernel", "Region", "queue", "region"]
 
@@ -134,7 +135,9 @@ class Kernel:
         alive = [*arguments, *passed, self, status]
         run = _start(self.name, self._jitted, shape, passed, device=device, alive=alive)
         name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
-        launch = Launch(self.name, run, status, self.deadline_s, f"GPU {device.id} ({name})")
+        launch = Launch(
+            self.name, run, status, self.deadline_s, f"GPU {device.id} ({name})", explainers=explainers(arguments)
+        )
         if wait:
             launch.wait()
         return launch

@@ -20,6 +20,7 @@ from gda.run.arguments import Packed, pack
 from gda.run.compile import include_directory
 from gda.run.launch import Launch, Run, StatusWord, status_word
 from gda.run.meters import DEFINE, meter_names
+from gda.run.status import explainers
 
 __all__ = ["DEADLINE_S", "Function", "Kernel", "launch_shape"]
 
@@ -206,7 +207,10 @@ class Function:
             arguments = [*arguments, status.argument]
         packed = pack(self.declared, arguments, module.target, self._aliases, self._sizes)
         run = module.start(self.name, packed, grid, block, shared_bytes)
-        return Launch(self.name, run, status, self._kernel.deadline_s, self._kernel.where)
+        kernel = self._kernel
+        return Launch(
+            self.name, run, status, kernel.deadline_s, kernel.where, explainers=explainers(arguments)
+        )  # fmt: skip
 
 
 class Starter:

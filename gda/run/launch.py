@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from gda.errors import DeadlineError, DeviceStatusError
 from gda.run.arguments import OwnedAddress
-from gda.run.status import status_error
+from gda.run.status import Explainer, status_error
 
 __all__ = ["Launch", "Run", "StatusWord", "status_word"]
 
@@ -47,9 +48,13 @@ class StatusWord(Protocol):
 class Launch:
     """A kernel that was started. Keeps its arguments alive until it has ended."""
 
-    def __init__(self, name: str, run: Run, status: StatusWord | None, deadline_s: float, where: str) -> None:
+    def __init__(
+        self, name: str, run: Run, status: StatusWord | None, deadline_s: float, where: str, *,
+        explainers: Sequence[Explainer] = (),
+    ) -> None:  # fmt: skip
         self.name = name
         self._run, self._status, self._deadline_s, self._where = run, status, deadline_s, where
+        self._explainers = explainers
         self._given_up = False
 
     def done(self) -> bool:
@@ -80,7 +85,7 @@ class Launch:
                 "and all lanes of a mask the same warp operation",
             )
         if self._status is not None and (word := self._status.read()):
-            raise status_error(word, self.name)
+            raise status_error(word, self.name, self._explainers)
 
     def _give_up(self, limit: float) -> None:
         self._given_up = True
