@@ -9,7 +9,9 @@ Source: ConnectX Programmer's Reference Manual, "Command Reference"; carried by 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from gda import _verbs, attach, formats
@@ -21,6 +23,7 @@ __all__ = [
     "create_mkey",
     "create_qp",
     "init2rtr_qp",
+    "observed",
     "qp_2err",
     "qp_2rst",
     "query_cq",
@@ -96,42 +99,71 @@ def query_cq(queue: _verbs.DevxObj, **fields: Any) -> dict[str, Any]:
     return dict(_query(queue, "query_cq", fields)["cq_context"])
 
 
-def _general(context: _verbs.Context, name: str, **fields: Any) -> dict[str, Any]:
-    lint.check_command(lint.limits_of(context), fields)
-    body, out = _packed(name, fields)
+Observer = Callable[[str, bytes, bytes, int], None]
+_observers: list[Observer] = []
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Call `observer(name, command, answer, nanoseconds)` for each command inside the `with`, refused ones too.
+
+    The answer is empty where the driver did not pass the command on. Commands that libmlx5 and the kernel send by
+    themselves (destroying, for example) are not among them.
+    """
+    _observers.append(observer)
     try:
-        answer = _verbs.mlx5dv_devx_general_cmd(context, body, out.bytes)
-    except _verbs.DevxError as error:
-        raise _refused(name, fields, out, error) from error
-    return _checked(name, fields, out, answer)
+        yield
+    finally:
+        _observers.remove(observer)
+
+
+def _general(context: _verbs.Context, name: str, **fields: Any) -> dict[str, Any]:
+    def run(body: bytes, answer_bytes: int) -> bytes:
+        return _verbs.mlx5dv_devx_general_cmd(context, body, answer_bytes)
+
+    return _issued(context, name, fields, run)
 
 
 def _create(context: _verbs.Context, name: str, number: str, fields: Mapping[str, Any]) -> tuple[_verbs.DevxObj, int]:
-    lint.check_command(lint.limits_of(context), fields)
-    body, out = _packed(name, fields)
-    try:
-        created = _verbs.mlx5dv_devx_obj_create(context, body, out.bytes)
-    except _verbs.DevxError as error:
-        raise _refused(name, fields, out, error) from error
-    return created, int(_checked(name, fields, out, created.output)[number])
+    created: list[_verbs.DevxObj] = []
+
+    def run(body: bytes, answer_bytes: int) -> bytes:
+        created.append(_verbs.mlx5dv_devx_obj_create(context, body, answer_bytes))
+        return created[0].output
+
+    answer = _issued(context, name, fields, run)
+    return created[0], int(answer[number])
 
 
 def _modify(queue: _verbs.DevxObj, name: str, fields: Mapping[str, Any]) -> None:
-    lint.check_command(lint.limits_of(queue.context), fields)
-    body, out = _packed(name, fields)
-    try:
-        answer = _verbs.mlx5dv_devx_obj_modify(queue, body, out.bytes)
-    except _verbs.DevxError as error:
-        raise _refused(name, fields, out, error) from error
-    _checked(name, fields, out, answer)
+    def run(body: bytes, answer_bytes: int) -> bytes:
+        return _verbs.mlx5dv_devx_obj_modify(queue, body, answer_bytes)
+
+    _issued(queue.context, name, fields, run)
 
 
 def _query(queue: _verbs.DevxObj, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def run(body: bytes, answer_bytes: int) -> bytes:
+        return _verbs.mlx5dv_devx_obj_query(queue, body, answer_bytes)
+
+    return _issued(queue.context, name, fields, run)
+
+
+def _issued(
+    context: _verbs.Context, name: str, fields: Mapping[str, Any], run: Callable[[bytes, int], bytes]
+) -> dict[str, Any]:
+    """Check, pack, run and unpack; the answer's fields."""
+    lint.check_command(lint.limits_of(context), fields)
     body, out = _packed(name, fields)
+    answer, start = b"", time.perf_counter_ns()
     try:
-        answer = _verbs.mlx5dv_devx_obj_query(queue, body, out.bytes)
+        answer = run(body, out.bytes)
     except _verbs.DevxError as error:
+        answer = error.output
         raise _refused(name, fields, out, error) from error
+    finally:
+        for observer in _observers:
+            observer(name, body, answer, time.perf_counter_ns() - start)
     return _checked(name, fields, out, answer)
 
 
