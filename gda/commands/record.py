@@ -46,11 +46,9 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
 def run(options: argparse.Namespace) -> int:
     """Record; 0 when the sequence ran, whatever the NIC answered."""
     if options.listen is not None:
-        from gda.nic import open as open_nic
-        from gda.tools.record.peer import serve
+        from gda.tools.record.peer import listen
 
-        with open_nic(options.nic) as nic:
-            serve(nic, options.listen)
+        listen(options.listen, nic=options.nic)
         return 0
     if not options.out:
         raise ArgumentError("record needs a file to write to", "python -m gda record --out FILE.json")

@@ -16,9 +16,10 @@ from typing import Any, Protocol
 
 from gda.errors import ArgumentError, GdaError, UnavailableError
 from gda.nic import ConnectionInfo, Memory, Nic, QueuePair, RemoteMemory
+from gda.nic import open as open_nic
 from gda.run import Kernel
 
-__all__ = ["HERE", "Peer", "RemotePeer", "connect_to", "serve"]
+__all__ = ["HERE", "Peer", "RemotePeer", "connect_to", "listen"]
 
 BYTES = 1 << 20  # of the target memory
 HERE = "this process"
@@ -196,13 +197,16 @@ def connect_to(address: str) -> Iterator[RemotePeer]:
         yield RemotePeer(connection)
 
 
-def serve(nic: Nic, port: int, *, announce: bool = True) -> None:
-    """Be the other end for one recording, then return."""
-    peer = LocalPeer(nic)
+def listen(port: int, *, nic: str | None = None) -> None:
+    """Be the other end for one recording, with a NIC that is opened for it, then return."""
+    with open_nic(nic) as opened:
+        _serve(LocalPeer(opened), port)
+
+
+def _serve(peer: LocalPeer, port: int) -> None:
     with socket.create_server(("", port)) as server:
         server.settimeout(_PATIENCE_S * 5)
-        if announce:
-            print(f"listening on port {server.getsockname()[1]}", flush=True)
+        print(f"listening on port {server.getsockname()[1]}", flush=True)
         try:
             connection, _ = server.accept()
         except TimeoutError as error:
