@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gda.nic import WORK_REQUEST as WORK_REQUEST
     from gda.nic import ConnectionInfo, HostQueuePair, Memory, Nic, QueuePair, RemoteMemory, open
     from gda.run import Kernel
+    from gda.tools import trace
     from gda.tools.diagnose import diagnose
     from gda.tools.inspect import inspect
 
@@ -42,6 +43,7 @@ __all__ = [
     "get_include",
     "inspect",
     "open",
+    "trace",
 ]
 
 # Names are looked up when first used, so that a part of the package works where another cannot be loaded.
@@ -59,6 +61,7 @@ _HOME = {
     "get_include": "gda.formats:include_directory",
     "inspect": "gda.tools.inspect",
     "open": "gda.nic",
+    "trace": "gda.tools.trace:",  # the module itself
 }
 
 
@@ -67,8 +70,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'gda' has no attribute {name!r}")
     from importlib import import_module
 
-    module, _, other = _HOME[name].partition(":")
-    value = getattr(import_module(module), other or name)
+    module, colon, other = _HOME[name].partition(":")
+    home = import_module(module)
+    value = home if colon and not other else getattr(home, other or name)
     globals()[name] = value
     return value
 

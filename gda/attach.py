@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from gda import config
+from gda import config, notes
 from gda.complaint import Complaint, ComplaintKind, complaint_of, kind_of
 from gda.errors import ArgumentError, UnavailableError
 
@@ -152,8 +152,20 @@ class SoftwareNic:
         """
         self._order(self._library.gda_sim_set_capture, os.fspath(path))
 
-    def _order(self, function: Callable[[bytes], int], text: str) -> None:
-        code = function(_encoded(text))
+    def set_trace(self, directory: str | os.PathLike[str], *, log_events: int = 17, skip: int = 0) -> None:
+        """Note what each NIC does in a file of this directory, the newest 2^log_events events; "" ends it.
+
+        Requests with a bit of `skip` in their index are left out. `gda.trace` starts this and reads the files.
+        Raises ArgumentError when a file cannot be made.
+        """
+        self._order(self._library.gda_sim_set_trace, os.fspath(directory), log_events, skip)
+
+    def synchronize_trace(self) -> None:
+        """Bring the clocks in the trace's files up to date, before they are read."""
+        self._library.gda_sim_synchronize_trace()
+
+    def _order(self, function: Callable[..., int], text: str, *more: int) -> None:
+        code = function(_encoded(text), *more)
         if code == -errno.EINVAL:
             raise ArgumentError(_reason(self._library, code))
         if code:
@@ -194,6 +206,9 @@ def software_nic() -> SoftwareNic:
             f"the software NIC could not attach to this process: {_reason(library, code)}",
             "run the program under it instead: python -m gda sim run -- PROGRAM",
         )
+    recording = notes.active()
+    if recording is not None:
+        _wrapped().set_trace(recording.directory, skip=recording.skip)
     return _wrapped()
 
 
@@ -295,6 +310,8 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("gda_sim_last_doorbell", ctypes.c_int, (ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint64))),
     ("gda_sim_set_faults", ctypes.c_int, (ctypes.c_char_p,)),
     ("gda_sim_set_capture", ctypes.c_int, (ctypes.c_char_p,)),
+    ("gda_sim_set_trace", ctypes.c_int, (ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint32)),
+    ("gda_sim_synchronize_trace", None, ()),
     ("gda_sim_set_gpu_staging", None, (ctypes.c_int,)),
     ("gda_sim_set_relaxed_ordering", None, (ctypes.c_int, ctypes.c_uint64)),
     ("gda_sim_objects", ctypes.c_uint64, ()),

@@ -166,6 +166,19 @@ int gda_sim_set_capture(const char* path) {
     return ordered([path](Device& d, std::string* problem) { return d.set_capture(path ? path : "", problem); });
 }
 
+int gda_sim_set_trace(const char* directory, uint32_t log_events, uint32_t skip) {
+    return ordered([=](Device& d, std::string* problem) {
+        return d.set_trace(directory ? directory : "", log_events, skip, problem);
+    });
+}
+
+void gda_sim_synchronize_trace(void) {
+    for (int i = 0; i < Nic::count(); ++i) {
+        const Nic nic(i, Nic::Make::no);
+        if (nic) nic->synchronize_trace();
+    }
+}
+
 void gda_sim_set_gpu_staging(int on) {
     for (int i = 0; i < Nic::count(); ++i) {
         const Nic nic(i, Nic::Make::no);

@@ -48,6 +48,11 @@ GDA_SIM_EXPORT void gda_sim_set_relaxed_ordering(int on, uint64_t seed);
 GDA_SIM_EXPORT int gda_sim_set_faults(const char* text);
 GDA_SIM_EXPORT int gda_sim_check_faults(const char* text);
 GDA_SIM_EXPORT int gda_sim_set_capture(const char* path);
+// A trace of what each NIC does, in a file of that directory for each (sim/engine/trace.h): the newest 2^log_events
+// events, without requests that have a bit of `skip` in their index. An empty path ends it. Answers as above. Before
+// the files are read while it runs, the second brings their clocks up to date.
+GDA_SIM_EXPORT int gda_sim_set_trace(const char* directory, uint32_t log_events, uint32_t skip);
+GDA_SIM_EXPORT void gda_sim_synchronize_trace(void);
 // Tells every open context of an event of that port or of the device, as a card reports it by itself: a number of enum
 // ibv_event_type that is about neither a queue nor a shared queue. What queries answer does not change.
 // How many contexts were told; -EINVAL for an event about an object.

@@ -96,6 +96,7 @@ struct owner {
             uint64_t count = lanes_at_once<Request>(q, those.size);
             gda_status full = room(count * BLOCKS);
             if (full != 0) return mine ? GDA_TICKET_FAILED | full : ticket;
+            if (lanes.leads()) trace(prm::TRACE_RESERVE, q.qpn, next, 0, static_cast<uint32_t>(count * BLOCKS));
             bool now = mine && those.rank < count;
             if (now) ticket = store_at(q, next + those.rank * BLOCKS, request, m);
             next += count * BLOCKS;
@@ -136,14 +137,14 @@ struct owner {
         uint64_t give_up_at = 0;
         for (;;) {
             bool open = !gda_failed(ticket) && ticket > done && status == 0;
-            if (lanes.part(open).size == 0) return outcome(ticket);
+            if (lanes.part(open).size == 0) return ended(ticket);
             look();
-            if (lanes.part(open && ticket > done && status == 0).size == 0) return outcome(ticket);
+            if (lanes.part(open && ticket > done && status == 0).size == 0) return ended(ticket);
             if (give_up_at == 0) {
                 give_up_at = moment_after(lanes.broadcast(deadline_ns));
                 if (rung != next) ring();
             } else if (lanes.broadcast(target::clock_ns()) >= lanes.broadcast(give_up_at)) {
-                return outcome(ticket);
+                return ended(ticket);
             }
             target::idle();
         }
@@ -159,6 +160,9 @@ struct owner {
     }
 
    private:
+    GDA_MEMBER gda_status ended(gda_ticket ticket) const {
+        return gda_failed(ticket) ? outcome(ticket) : traced_end(q.qpn, ticket, outcome(ticket));
+    }
     GDA_MEMBER gda_status outcome(gda_ticket ticket) const {
         if (gda_failed(ticket)) {
             gda_status s = ticket & ~GDA_TICKET_FAILED;

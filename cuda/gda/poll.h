@@ -9,6 +9,7 @@
 #include <gda/formats/cqe.h>
 #include <gda/formats/doorbell.h>
 #include <gda/status.h>
+#include <gda/trace.h>
 
 namespace gda {
 
@@ -101,6 +102,7 @@ GDA_DEVICE progress read_completion(const queue_view& q, uint64_t done, const ui
 // it. Nobody waits for the first.
 GDA_DEVICE void take_in(gda_qp* qp, const queue_view& q, uint64_t done, const progress& p) {
     if (p.end > done) {
+        trace(prm::TRACE_POLL, q.qpn, p.end - 1);
         if (q.owned) {
             target::store_owned(&qp->done, p.end);
         } else {

@@ -27,9 +27,12 @@ struct extent {
 
 // What the control segment says beside what is to be done.
 struct conduct {
-    bool signaled;  // writes a completion
-    bool fenced;    // waits for the reads and atomics before it
-    GDA_MEMBER conduct(bool signal, bool fence = false) : signaled(signal), fenced(fence) {}
+    bool signaled;   // writes a completion
+    bool fenced;     // waits for the reads and atomics before it
+    uint32_t bytes;  // of payload, for a trace
+    GDA_MEMBER conduct(bool signal, bool fence = false, uint32_t payload = 0)
+        : signaled(signal), fenced(fence), bytes(payload) {}
+    GDA_MEMBER conduct of(uint32_t payload) const { return conduct(signaled, fenced, payload); }
 };
 
 // ---- segments, 16 bytes each
@@ -45,6 +48,7 @@ GDA_DEVICE void store_control(const queue_view& q, uint8_t* slot, uint64_t index
     uint32_t how = GDA_FIELD(wqe_ctrl_seg, ce, c.signaled ? prm::CE_ALWAYS : prm::CE_ON_ERROR) |
                    GDA_FIELD(wqe_ctrl_seg, fm, fence);
     target::store_segment(slot, join(be32(whose), be32(what)), join(immediate_be, be32(how)));
+    trace(prm::TRACE_WRITE, q.qpn, index, c.bytes, 0, opcode);
 }
 
 GDA_DEVICE void store_remote_address(uint8_t* segment, uint64_t raddr, uint32_t rkey_be) {
@@ -76,7 +80,7 @@ GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const rdma_re
     uint8_t* slot = slot_address(q, index);
     store_remote_address(segment_of(slot, 1), r.raddr, r.rkey_be);
     if (r.bytes != 0) store_data(segment_of(slot, 2), r.addr, r.lkey_be, r.bytes);
-    store_control(q, slot, index, r.opcode, r.bytes != 0 ? 3 : 2, c, r.immediate_be);
+    store_control(q, slot, index, r.opcode, r.bytes != 0 ? 3 : 2, c.of(r.bytes), r.immediate_be);
 }
 
 // An RDMA write whose bytes lie in the work request itself: behind the inline segment's dword, in memory order.
@@ -99,7 +103,7 @@ GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const inline_
     target::meter(GDA_METER_PAYLOAD_BYTES, r.bytes);
     target::store_segment(segment_of(slot, 2), join(r.words[0], be32(head)), join(r.words[2], r.words[1]));
     if (two) target::store_segment(segment_of(slot, 3), join(r.words[4], r.words[3]), join(r.words[6], r.words[5]));
-    store_control(q, slot, index, prm::MLX5_OPCODE_RDMA_WRITE, two ? 4 : 3, c);
+    store_control(q, slot, index, prm::MLX5_OPCODE_RDMA_WRITE, two ? 4 : 3, c.of(r.bytes));
 }
 
 // Fetch-and-add or compare-and-swap on eight remote bytes; the old value lands in eight local ones.
@@ -118,7 +122,7 @@ GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const atomic_
     store_remote_address(segment_of(slot, 1), r.raddr, r.rkey_be);
     target::store_segment(segment_of(slot, 2), be64(r.swap_add), be64(r.compare));
     store_data(segment_of(slot, 3), r.addr, r.lkey_be, sizeof(uint64_t));
-    store_control(q, slot, index, r.opcode, 4, c);
+    store_control(q, slot, index, r.opcode, 4, c.of(sizeof(uint64_t)));
 }
 
 // The same on some bits of four or eight remote bytes: a card's extended atomics. Operands of four bytes stand in the
@@ -147,7 +151,7 @@ GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_
         target::store_segment(segment_of(slot, 2), be64(r.add), be64(r.boundary));
     }
     store_data(segment_of(slot, 3), r.addr, r.lkey_be, r.bytes);
-    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_FA, 4, c, 0, masked_opmod(r.bytes));
+    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_FA, 4, c.of(r.bytes), 0, masked_opmod(r.bytes));
 }
 
 // Masked compare-and-swap. Of eight bytes it has five segments, so two blocks; of four it fits one.
@@ -175,7 +179,8 @@ GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_
     target::store_segment(segment_of(slot, 2), join(be32(r.compare), be32(r.swap)),
                           join(be32(r.compare_mask), be32(r.swap_mask)));
     store_data(segment_of(slot, 3), r.addr, r.lkey_be, sizeof(uint32_t));
-    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_CS, 4, c, 0, masked_opmod(sizeof(uint32_t)));
+    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_CS, 4, c.of(sizeof(uint32_t)), 0,
+                  masked_opmod(sizeof(uint32_t)));
 }
 
 GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_swap_request<uint64_t>& r, conduct c) {
@@ -184,7 +189,8 @@ GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const masked_
     target::store_segment(segment_of(slot, 2), be64(r.swap), be64(r.compare));
     target::store_segment(segment_of(slot, 3), be64(r.swap_mask), be64(r.compare_mask));
     store_data(slot_address(q, index + 1), r.addr, r.lkey_be, sizeof(uint64_t));  // perhaps the ring's first block
-    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_CS, 5, c, 0, masked_opmod(sizeof(uint64_t)));
+    store_control(q, slot, index, prm::MLX5_OPCODE_ATOMIC_MASKED_CS, 5, c.of(sizeof(uint64_t)), 0,
+                  masked_opmod(sizeof(uint64_t)));
 }
 
 // Two requests as one submission, the second behind the first; only the second completes.
@@ -219,7 +225,7 @@ struct send_request {
 GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const send_request& r, conduct c) {
     uint8_t* slot = slot_address(q, index);
     if (r.bytes != 0) store_data(segment_of(slot, 1), r.addr, r.lkey_be, r.bytes);
-    store_control(q, slot, index, r.opcode, r.bytes != 0 ? 2 : 1, c, r.immediate_be);
+    store_control(q, slot, index, r.opcode, r.bytes != 0 ? 2 : 1, c.of(r.bytes), r.immediate_be);
 }
 
 // A send over UD: the request itself says to whom. Control and address fill a block, the data begins the next.
@@ -245,7 +251,7 @@ GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const datagra
     target::store_segment(segment_of(slot, 2), r.to.hardware, r.to.route);
     target::store_segment(segment_of(slot, 3), r.to.gid_first, r.to.gid_last);
     store_data(slot_address(q, index + 1), r.addr, r.lkey_be, r.bytes);
-    store_control(q, slot, index, r.opcode, 5, c, r.immediate_be);
+    store_control(q, slot, index, r.opcode, 5, c.of(r.bytes), r.immediate_be);
 }
 
 // Nothing but a completion.

@@ -81,6 +81,7 @@ GDA_DEVICE claim reserve(gda_qp* qp, const queue_view& q, uint64_t count, uint32
     } else {
         c.base = target::add(&qp->reserved, count);
     }
+    trace(prm::TRACE_RESERVE, q.qpn, c.base, 0, static_cast<uint32_t>(count));
     // All under way at once with the addition; what may acquire comes last since later reads would wait for it.
     c.ready = load_word(q, &qp->ready);
     if (!target::CHECKED) {
@@ -105,6 +106,7 @@ GDA_DEVICE void tell_nic(const queue_view& q, uint64_t end) {
     } else {
         target::wqe_before_doorbell(q.scope);
     }
+    trace(prm::TRACE_RING, q.qpn, end - 1);  // before, for what the NIC notes of it comes later
     // First dword at the lower address: the low half of the store.
     target::store_doorbell(q.doorbell, join(be32(GDA_FIELD(send_doorbell, qpn, q.qpn)),
                                             be32(GDA_FIELD(send_doorbell, wqe_index, counter))));

@@ -71,7 +71,7 @@ GDA_API gda_status gda_wait(gda_qp* qp, gda_ticket ticket, uint64_t deadline_ns)
     gda_status status = gda::check_queue(qp);
     if (status != 0) return status;
     gda::queue_view q = gda::view(qp);
-    return gda::await_done(qp, q, ticket, deadline_ns, false);
+    return gda::traced_end(q.qpn, ticket, gda::await_done(qp, q, ticket, deadline_ns, false));
 }
 
 // Waits for everything that was posted to the queue before the call, by any thread. If the last request has no
@@ -80,5 +80,6 @@ GDA_API gda_status gda_flush(gda_qp* qp, uint64_t deadline_ns) {
     gda_status status = gda::check_queue(qp);
     if (status != 0) return status;
     gda::queue_view q = gda::view(qp);
-    return gda::await_done(qp, q, gda::load_word(q, &qp->reserved), deadline_ns, true);
+    gda_ticket all = gda::load_word(q, &qp->reserved);
+    return gda::traced_end(q.qpn, all, gda::await_done(qp, q, all, deadline_ns, true));
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads cuda/gda/formats/*.h and cuda/gda/handle.h as text: the grammar is written in bits.h.
+"""Reads cuda/gda/formats/*.h, handle.h and trace_ring.h as text: the grammar is written in bits.h.
 
 The same files are compiled by g++, clang++, nvcc and NVRTC; here they become `Struct`, `IntEnum` and `Layout`
 objects, once, when first asked for. A line that the grammar does not know is an error with file and line.
@@ -69,7 +69,8 @@ def declarations() -> Declarations:
     """Read the headers of this installation. The result is shared and does not change."""
     root = include_directory() / "gda"
     paths = [path for path in sorted((root / "formats").glob("*.h")) if path.name != "bits.h"]
-    return parse({path.name: path.read_text("utf-8") for path in (*paths, root / "handle.h")})
+    paths += [root / name for name in ("handle.h", "trace_ring.h")]
+    return parse({path.name: path.read_text("utf-8") for path in paths})
 
 
 def parse(texts: Mapping[str, str]) -> Declarations:

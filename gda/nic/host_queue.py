@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gda import _verbs
+from gda import _verbs, notes
 from gda.errors import (
     ArgumentError,
     CompletionError,
@@ -173,6 +173,7 @@ class HostQueuePair(Owner):
                 raise unreachable(self.nic.gids, self.gid, self.nic.port_name) from error
             raise
         self._remote = remote
+        notes.note("CONNECT", f"queue pair 0x{self.qpn:x} to 0x{remote.qpn:x}", qpn=self.qpn, index=remote.qpn)
 
     def reset(self) -> None:
         """Back to reset, as if newly made; what was outstanding is forgotten. Ready to connect again."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gda import _cuda, _verbs, formats
+from gda import _cuda, _verbs, formats, notes
 from gda.errors import ArgumentError, OutOfBoundsError, UnavailableError
 from gda.nic import lint
 from gda.nic.gpu import Gpu, register_with_nic
@@ -69,6 +69,7 @@ class Memory(Owner):
             known.add(region)
             resources.callback(lambda: known.remove(region))
             self.lkey, self.rkey = region.lkey, region.rkey
+            notes.note("REGISTER", f"{self.bytes} bytes at 0x{self.address:x}", bytes=self.bytes, index=self.rkey)
         except BaseException:
             resources.close()
             raise

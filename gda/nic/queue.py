@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gda import _verbs, formats
+from gda import _verbs, formats, notes
 from gda.errors import (
     ArgumentError,
     FieldError,
@@ -220,6 +220,7 @@ class QueuePair(Visible):
             raise
         self._remote, self._counters_before = remote, before
         self._handle.update(flags=self._flags())
+        notes.note("CONNECT", f"queue pair 0x{self.qpn:x} to 0x{remote.qpn:x}", qpn=self.qpn, index=remote.qpn)
 
     def peer(self, remote: ConnectionInfo) -> datagram.Peer:
         """Where `gda_send_to` sends to the queue pair with this info, as the kernel argument `gda_address` (UD)."""

@@ -10,6 +10,7 @@ event. Source: CUDA C++ Programming Guide, "Lazy Loading", "Implicit Synchroniza
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
 import functools
@@ -19,11 +20,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy
+
 from gda.errors import CompileError, CudaError, UnavailableError
 from gda.run.arguments import OwnedAddress, Packed
 from gda.run.cache import key_of, tree_digest
 from gda.run.compile import include_directory
 from gda.run.meters import SYMBOL, meter_names, no_meters
+from gda.run.traces import RING_BYTES, SKIP, used_bytes
+from gda.run.traces import SYMBOL as TRACE_SYMBOL
 
 __all__ = ["CudaModule", "CudaRun", "Lane", "NicHelper", "PinnedStatus", "gpu_available", "why_no_gpu"]
 
@@ -136,6 +141,7 @@ class CudaModule:
     """
 
     target = "gpu"
+    clock = "gpu"  # of a trace
 
     def __init__(
         self,
@@ -202,6 +208,46 @@ class CudaModule:
                 words.fill(0)
                 cupy.cuda.Stream.null.synchronize()
         return counts
+
+    def has_trace(self) -> bool:
+        """Whether the code was compiled with a ring for events."""
+        cupy = _cupy()
+        try:
+            self._module.get_global(TRACE_SYMBOL)
+        except cupy.cuda.driver.CUDADriverError:
+            return False
+        return True
+
+    def trace(self) -> bytes:
+        """What traced kernels have left, also while they run: a copy on a stream of its own."""
+        head = self._copy_trace(RING_BYTES)
+        return head[:RING_BYTES] + self._copy_trace(used_bytes(head))[RING_BYTES:]
+
+    def _copy_trace(self, bytes: int) -> builtins.bytes:
+        cupy = _cupy()
+        with cupy.cuda.Device(self._device):
+            words = cupy.ndarray((bytes,), cupy.uint8, self._module.get_global(TRACE_SYMBOL))
+            copied: builtins.bytes = words.get(stream=cupy.cuda.Stream(non_blocking=True)).tobytes()
+        return copied
+
+    def start_trace(self, skip: int) -> tuple[int, int]:
+        """Empty the ring; a moment of the GPU's clock and the monotonic one."""
+        cupy = _cupy()
+        with cupy.cuda.Device(self._device):
+            header = bytearray(RING_BYTES)
+            header[SKIP : SKIP + 4] = skip.to_bytes(4, "little")
+            words = cupy.ndarray((RING_BYTES,), cupy.uint8, self._module.get_global(TRACE_SYMBOL))
+            stream = cupy.cuda.Stream(non_blocking=True)
+            words.set(numpy.frombuffer(header, numpy.uint8), stream=stream)
+            stream.synchronize()
+        return self.moment()
+
+    def moment(self) -> tuple[int, int]:
+        """The GPU's clock and the monotonic one; zeros when no kernel could be asked in time."""
+        from gda.run.clocks import gpu_moment
+
+        with _cupy().cuda.Device(self._device):
+            return gpu_moment()
 
     def start(
         self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from gda import config
+from gda import config, notes
 from gda.errors import ArgumentError, UnavailableError
 from gda.run import source as text_of
+from gda.run import traces
 from gda.run.arguments import Packed, pack
 from gda.run.compile import include_directory
 from gda.run.launch import Launch, Run, StatusWord, status_word
@@ -38,7 +39,13 @@ class Module(Protocol):
     where: str
 
     def sizes(self, name: str) -> list[int] | None: ...
+    clock: str
+
+    def has_trace(self) -> bool: ...
     def meters(self, *, clear: bool) -> list[int]: ...
+    def trace(self) -> bytes: ...
+    def start_trace(self, skip: int) -> tuple[int, int]: ...
+    def moment(self) -> tuple[int, int]: ...
     def start(
         self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int
     ) -> Run: ...
@@ -51,7 +58,8 @@ class Kernel:
     "gpu" or None for GDA_TARGET, else the GPU if there is one. `options` go to the compiler. `names` are template
     instances to make, such as "sum<float>", launched as kernel["sum<float>"][grid, block](...).
     `converged` ("all", "one", "random" with `seed`) says which lanes of a warp find each other on the CPU.
-    With `meter` the device library counts what it does, see `meters`.
+    With `meter` the device library counts what it does, see `meters`. With `trace` it leaves an event of each step in
+    memory, for gda.trace; None: if a trace is recorded when the Kernel is made.
 
         kernel = gda.Kernel(text)
         kernel.first_put[1, 1](a, dst, src, 1024)                # waits; raises what the kernel reported
@@ -71,6 +79,7 @@ class Kernel:
         converged: str = "all",
         seed: int = 1,
         meter: bool = False,
+        trace: bool | None = None,
     ) -> None:
         self.deadline_s: float = DEADLINE_S
         self._text, self._file, folder = _text(source)
@@ -89,6 +98,9 @@ class Kernel:
         self._metered = meter
         if meter:
             options = (*options, DEFINE)
+        traced = notes.kernels_are_traced() if trace is None else trace
+        if traced:
+            options = (*options, traces.DEFINE)
         target = _choose_target(target)
         if target == "host":
             from gda.run.host import HostModule
@@ -115,6 +127,10 @@ class Kernel:
             )
         for name in entered:
             self._functions[name] = Function(self, name)
+        if traced and self._module.has_trace():
+            notes.add_kernels(self._module, ", ".join(entered))
+        elif trace:
+            raise ArgumentError(f"{self._file} has nothing to trace", "it does not include <gda/gda.h>")
 
     @property
     def target(self) -> str:
@@ -206,10 +222,12 @@ class Function:
             status = status_word(module.target)
             arguments = [*arguments, status.argument]
         packed = pack(self.declared, arguments, module.target, self._aliases, self._sizes)
+        number = notes.launched(self.name, grid, block)
         run = module.start(self.name, packed, grid, block, shared_bytes)
         kernel = self._kernel
         return Launch(
-            self.name, run, status, kernel.deadline_s, kernel.where, explainers=explainers(arguments)
+            self.name, run, status, kernel.deadline_s, kernel.where, explainers=explainers(arguments),
+            number=number,
         )  # fmt: skip
 
 

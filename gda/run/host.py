@@ -27,6 +27,8 @@ from gda.run.cache import cached, key_of, tree_digest
 from gda.run.compile import include_directory
 from gda.run.meters import SYMBOL, meter_names, no_meters
 from gda.run.source import for_host
+from gda.run.traces import RING_BYTES, SKIP, TRACE_BYTES, used_bytes
+from gda.run.traces import SYMBOL as TRACE_SYMBOL
 
 __all__ = ["CONVERGED", "Compiler", "HostModule", "HostRun", "find_compiler"]
 
@@ -159,6 +161,7 @@ class HostModule:
     """One text of device code, compiled and loaded. `names` are the kernels (or template instances) to enter."""
 
     target = "host"
+    clock = "ticks"  # of a trace
 
     def __init__(
         self,
@@ -211,6 +214,28 @@ class HostModule:
         if clear:
             ctypes.memset(words, 0, ctypes.sizeof(words))
         return counts
+
+    def has_trace(self) -> bool:
+        """Whether the code was compiled with a ring for events."""
+        return hasattr(self._library, TRACE_SYMBOL)
+
+    def trace(self) -> bytes:
+        """What traced kernels have left: header and events."""
+        memory = (ctypes.c_uint8 * TRACE_BYTES).in_dll(self._library, TRACE_SYMBOL)
+        return ctypes.string_at(memory, used_bytes(ctypes.string_at(memory, RING_BYTES)))
+
+    def start_trace(self, skip: int) -> tuple[int, int]:
+        """Empty the ring; a moment of its clock and the monotonic one."""
+        memory = (ctypes.c_uint8 * TRACE_BYTES).in_dll(self._library, TRACE_SYMBOL)
+        ctypes.memset(memory, 0, RING_BYTES)
+        ctypes.c_uint32.from_buffer(memory, SKIP).value = skip
+        return self.moment()
+
+    def moment(self) -> tuple[int, int]:
+        """The clock of traced kernels and the monotonic one."""
+        ticks, ns = ctypes.c_uint64(), ctypes.c_uint64()
+        self._runtime.gda_host_moment(ctypes.byref(ticks), ctypes.byref(ns))
+        return ticks.value, ns.value
 
     def start(
         self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from gda import notes
 from gda.errors import DeadlineError, DeviceStatusError
 from gda.run.arguments import OwnedAddress
 from gda.run.status import Explainer, status_error
@@ -50,16 +51,23 @@ class Launch:
 
     def __init__(
         self, name: str, run: Run, status: StatusWord | None, deadline_s: float, where: str, *,
-        explainers: Sequence[Explainer] = (),
+        explainers: Sequence[Explainer] = (), number: int = 0,
     ) -> None:  # fmt: skip
         self.name = name
+        self._number = number  # in a trace; 0: none is recorded, or its end was noted
         self._run, self._status, self._deadline_s, self._where = run, status, deadline_s, where
         self._explainers = explainers
         self._given_up = False
 
     def done(self) -> bool:
         """Whether the kernel has ended; never waits."""
-        return not self._given_up and self._run.wait(0)
+        return not self._given_up and self._run.wait(0) and self._ended()
+
+    def _ended(self) -> bool:
+        if self._number:
+            notes.note("ENDED", self.name, index=self._number)
+            self._number = 0
+        return True
 
     def wait(self, deadline_s: float | None = None) -> None:
         """Wait for the end, at most `deadline_s` seconds from now (default: the Kernel's deadline_s).
@@ -71,6 +79,8 @@ class Launch:
         end = time.monotonic() + limit
         if self._given_up:
             raise DeadlineError(f"kernel {self.name} was given up before")
+        if self._number:
+            notes.note("WAIT", self.name, index=self._number)
         try:
             while not self._run.wait(min(_POLL_S, max(0.0, end - time.monotonic()))):
                 if time.monotonic() >= end:
@@ -78,6 +88,7 @@ class Launch:
         except KeyboardInterrupt:
             self._run.abort()
             raise
+        self._ended()
         if self._run.error:
             raise DeviceStatusError(
                 f"kernel {self.name}: {self._run.error}",

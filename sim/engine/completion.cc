@@ -174,6 +174,7 @@ void complete(DeviceState& s, Cq* cq, const Qp& qp, const Completion& c) {
         GDA_SET(cqe64, entry, timestamp, s.now_ns);
     }
     put(s, cq, entry);
+    s.trace.note(TRACE_CQE, qp.number, c.index, c.bytes, error ? c.syndrome : 0, qp.remote_qpn, c.opcode);
     if (error || c.solicited) cq->last_solicited = cq->producer;
     s.report.count(Counter::cqes);
     if (cq->armed && (!cq->armed_solicited || error || c.solicited)) fire(s, cq);

@@ -25,12 +25,13 @@ using namespace gda::prm;
 
 namespace {
 
-const int LINK_BUDGET = 128;          // packets taken per round
-const int ROUNDS = 4;                 // per step: enough for request, execution and completion on the loopback link
-const size_t FAILED_PER_STEP = 16;    // queue pairs in error
-const uint32_t MAX_PDS = 1u << 15;    // as the capabilities say: firmware/handlers.h, LOG_MAX_OBJECTS
-const uint32_t MAX_UMEMS = 1u << 17;  // LOG_MAX_UMEM
-const uint32_t FIRST_INDEX = 16;      // low numbers look like mistakes
+const int LINK_BUDGET = 128;           // packets taken per round
+const int ROUNDS = 4;                  // per step: enough for request, execution and completion on the loopback link
+const size_t FAILED_PER_STEP = 16;     // queue pairs in error
+const uint32_t MAX_PDS = 1u << 15;     // as the capabilities say: firmware/handlers.h, LOG_MAX_OBJECTS
+const uint32_t MAX_UMEMS = 1u << 17;   // LOG_MAX_UMEM
+const uint32_t LOG_TRACE_EVENTS = 17;  // 4 MiB
+const uint32_t FIRST_INDEX = 16;       // low numbers look like mistakes
 
 void deliver(DeviceState& s, std::vector<PendingEvent>& events) {
     for (const PendingEvent& e : events) {
@@ -91,6 +92,11 @@ Device::Device(Events events) : state_(std::make_unique<DeviceState>()) {
     s.slot = s.port->slot();
     s.ports = s.port->ports();
     fill_addresses(s);
+    std::string trace_problem;
+    const std::string directory = trace_directory();
+    if (!directory.empty() && !s.trace.open(directory, s.slot, LOG_TRACE_EVENTS, 0, &trace_problem)) {
+        s.report.say("GDA_TRACE: " + trace_problem);
+    }
     prepare_thread(s);
     enlist(&s);
     set_thread(Thread::adaptive);
@@ -321,6 +327,18 @@ bool Device::set_faults(const std::string& plan, std::string* problem) {
 bool Device::set_capture(const std::string& path, std::string* problem) {
     Hold hold(*state_);
     return state_->port->set_capture(path, problem);
+}
+
+bool Device::set_trace(const std::string& directory, uint32_t log_events, uint32_t skip, std::string* problem) {
+    Hold hold(*state_);
+    if (!directory.empty()) return state_->trace.open(directory, state_->slot, log_events, skip, problem);
+    state_->trace.close();
+    return true;
+}
+
+void Device::synchronize_trace() {
+    Hold hold(*state_);
+    state_->trace.synchronize();
 }
 
 uint64_t Device::counter(const char* name) const {

@@ -125,6 +125,9 @@ class Device {
     // ends it. False: *problem says why, and nothing changed.
     bool set_faults(const std::string& text, std::string* problem);
     bool set_capture(const std::string& path, std::string* problem);
+    // A trace of what it does (engine/trace.h), in a file of that directory; an empty path ends it.
+    bool set_trace(const std::string& directory, uint32_t log_events, uint32_t skip, std::string* problem);
+    void synchronize_trace();
     static bool check_faults(const std::string& text, std::string* problem);
     // Writes through keys with relaxed ordering become visible late and in random order (engine/ordering.h).
     void set_relaxed_ordering(bool on, uint64_t seed);

@@ -115,6 +115,7 @@ void take_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
     qp->gap_told = false;
     qp->msn = psn_add(qp->msn, 1);
     ++s.done;
+    trace_arrival(s, qp, packet, psn);
 }
 
 // Reading again does no harm; executing an atomic again would.

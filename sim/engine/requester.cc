@@ -90,6 +90,7 @@ void pump(DeviceState& s, Qp* qp) {
             qp->cursor_psn = m.first_psn;
             qp->next = static_cast<uint16_t>(qp->next + m.blocks);
             s.report.count(Counter::wqes);
+            s.trace.note(TRACE_FETCH, qp->number, m.index, m.bytes, m.blocks, qp->remote_qpn, m.opcode);
             ++s.done;
         } else if (!qp->sent[qp->cursor].syndrome && qp->sent[qp->cursor].packets) {  // again, or the rest of it
             Message& m = qp->sent[qp->cursor];
@@ -246,6 +247,7 @@ void produced(DeviceState& s, Qp* qp, uint16_t producer) {
                       {"blocks", qp->send_blocks}});
     }
     qp->producer = producer;
+    s.trace.note(TRACE_SEEN, qp->number, static_cast<uint16_t>(producer - 1), 0, ahead, qp->remote_qpn, 0);
     if (qp->announced_ns && static_cast<int16_t>(qp->announced - producer) <= 0) qp->announced_ns = 0;
     if (s.window_qp == qp) s.window_qp = nullptr;
     ++s.done;

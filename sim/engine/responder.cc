@@ -196,6 +196,7 @@ void take_request(DeviceState& s, Qp* qp, const Packet& packet, const Request& r
     qp->gap_told = false;
     (write ? qp->in_write : qp->in_send) = !r.last;
     ++s.done;
+    trace_arrival(s, qp, packet, psn);
     const bool asked = GDA_GET(bth, packet.header, ack_req) != 0;
     if (!r.last) {
         if (asked) send_answer(s, qp, AETH_ACK, psn_add(psn, packets - 1));
@@ -262,6 +263,7 @@ void refuse(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome answer, cqe_synd
     Values values = why.values;
     values.insert(values.begin(), {{"qp", qp->number}, {"psn", psn}});
     s.report.say(why.kind, std::string(qp->name) + ": refused a request of the peer: " + why.words, values);
+    s.trace.note(TRACE_REFUSE, qp->remote_qpn, TRACE_NO_INDEX, 0, psn, qp->number, answer);
     if (reliable) {
         s.report.count(Counter::naks_sent);
         send_answer(s, qp, static_cast<uint8_t>(answer), psn);

@@ -22,6 +22,12 @@ void refuse(DeviceState& s, Qp* qp, uint32_t psn, gda::prm::aeth_syndrome answer
 // access but an operation that is not supported there. False always.
 bool not_allowed(DeviceState& s, Qp* qp, uint32_t psn, const char* what, const char* right);
 
+// A request was carried out: noted in the trace, named as its requester names it.
+inline void trace_arrival(DeviceState& s, const Qp* qp, const Packet& packet, uint32_t psn) {
+    s.trace.note(gda::prm::TRACE_ARRIVE, qp->remote_qpn, static_cast<uint32_t>(packet.note_index), packet.payload_bytes,
+                 psn, qp->number, static_cast<uint32_t>(GDA_GET(bth, packet.header, opcode)));
+}
+
 // fetch.cc: a read or an atomic, in order; one that was done before.
 void take_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn);
 void repeat_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn);

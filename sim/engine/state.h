@@ -23,6 +23,7 @@
 #include "sim/engine/report.h"
 #include "sim/engine/sweep.h"
 #include "sim/engine/table.h"
+#include "sim/engine/trace.h"
 #include "sim/engine/watch.h"
 #include "sim/link/fifo.h"
 #include "sim/link/port.h"
@@ -338,6 +339,7 @@ struct DeviceState {
     std::atomic<int> callers{0};  // of public functions, waiting for the lock: see Hold
     Clock clock;
     Report report;
+    Trace trace;
     Events events;
     uint32_t generation = 0;  // of the process: differs in a forked child
     uint64_t now_ns = 0;      // at the beginning of this step

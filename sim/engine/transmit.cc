@@ -142,11 +142,15 @@ bool in_window(const Qp* qp, const Link* link) {
 bool hand_over(DeviceState& s, Qp* qp, const Message& m, Link* link, uint32_t packets, Packet* packet) {
     packet->note_index = m.index;
     packet->note_again = psn_difference(qp->cursor_psn, qp->fresh_psn) < 0;
+    const uint64_t left = s.trace.time();  // a loopback delivers within the call
     if (!link->send(*packet)) {
         s.report.count(Counter::link_full);
         return false;
     }
     if (packet->unreadable) return true;
+    s.trace.note(TRACE_SEND, qp->number, m.index, packet->payload_bytes, qp->cursor_psn, qp->remote_qpn,
+                 static_cast<uint32_t>(GDA_GET(bth, packet->header, opcode)), packet->note_again ? TRACE_AGAIN : 0,
+                 left);
     s.report.count(Counter::packets_sent);
     s.report.count(Counter::bytes_sent, packet->payload_bytes);
     if (packet->note_again) s.report.count(Counter::packets_resent);

@@ -22,27 +22,29 @@ C_LAYERS: dict[str, tuple[str, set[str]]] = {
     "target": ("cuda/gda/target/*", set()),
     "formats": ("cuda/gda/formats/*", {"target"}),
     "handle": ("cuda/gda/handle.h", {"target", "formats"}),
+    "trace_ring": ("cuda/gda/trace_ring.h", {"target", "formats"}),
     "kernels": ("cuda/gda/kernels/*", {"target", "formats", "handle", "device"}),
-    "device": ("cuda/gda/*.h", {"target", "formats", "handle"}),
+    "device": ("cuda/gda/*.h", {"target", "formats", "handle", "trace_ring"}),
     "clock": ("sim/clock.h", set()),
     "link": ("sim/link/*", {"clock", "formats", "target"}),
-    "engine": ("sim/engine/*", {"link", "clock", "formats", "target"}),
-    "firmware": ("sim/firmware/*", {"engine", "link", "clock", "formats", "target"}),
+    "engine": ("sim/engine/*", {"link", "clock", "trace_ring", "formats", "target"}),
+    "firmware": ("sim/firmware/*", {"engine", "link", "clock", "trace_ring", "formats", "target"}),
     "uverbs": ("sim/uverbs/*", {"firmware", "engine", "link", "clock", "formats", "target"}),
     "steer": ("sim/steer*", {"uverbs", "firmware", "engine", "link", "clock", "formats", "target"}),
 }
 # engine/device.cc hands a command to firmware/: the one call upwards, behind a declaration of engine's own.
 DEVICE_TO_SIM = {"kernels", "device", "handle"}
 
-PY_FLOOR = {"errors", "config", "formats"}
+PY_FLOOR = {"errors", "config", "formats", "notes"}
 PY_LAYERS: dict[str, tuple[str, set[str]]] = {
     "errors": ("gda/errors.py", set()),
     "config": ("gda/config.py", {"errors"}),
     "formats": ("gda/formats*", {"errors", "config"}),
+    "notes": ("gda/notes.py", {"errors", "config", "formats"}),
     "_verbs": ("gda/_verbs.*", {"errors"}),
     "_cuda": ("gda/_cuda.*", {"errors"}),
     "complaint": ("gda/complaint.py", set()),
-    "attach": ("gda/attach.py", {"errors", "config", "complaint"}),
+    "attach": ("gda/attach.py", {"errors", "config", "notes", "complaint"}),
     "nic": ("gda/nic/*", {"_verbs", "_cuda", "attach"} | PY_FLOOR),
     "run": ("gda/run/*", {"_cuda", "attach"} | PY_FLOOR),
     "numba": ("gda/numba/*", {"run", "_cuda", "attach"} | PY_FLOOR),

@@ -34,7 +34,8 @@ def numbers(struct: Struct) -> list[tuple[str, Field]]:
 def source() -> str:
     """The whole file: for g++ and clang++ a program, for nvcc a program with a kernel, for NVRTC a kernel."""
     headers = sorted(path.name for path in (formats.include_directory() / "gda" / "formats").glob("*.h"))
-    lines = [f"#include <gda/formats/{name}>" for name in headers] + ["#include <gda/handle.h>", ""]
+    lines = [f"#include <gda/formats/{name}>" for name in headers]
+    lines += ["#include <gda/handle.h>", "#include <gda/trace_ring.h>", ""]
     lines += ["using namespace gda::prm;", ""]
     for name, enum in formats.enums.items():
         scope = "::" if name.startswith("gda_") else "::gda::prm::"

@@ -84,7 +84,8 @@ def test_names_are_the_same_on_both_sides(tmp_path: Path) -> None:
     compiler = compilers.find("g++")
     source = tmp_path / "names.cc"
     headers = sorted(path.name for path in (formats.include_directory() / "gda" / "formats").glob("*.h"))
-    source.write_text("".join(f"#include <gda/formats/{name}>\n" for name in headers) + "#include <gda/handle.h>\n")
+    plain = "#include <gda/handle.h>\n#include <gda/trace_ring.h>\n"
+    source.write_text("".join(f"#include <gda/formats/{name}>\n" for name in headers) + plain)
     result = subprocess.run(
         [compiler, "-std=c++17", "-E", "-P", f"-I{formats.include_directory()}", str(source)],
         capture_output=True,

@@ -67,7 +67,8 @@ def nested(layout: Layout, prefix: str = "") -> dict[str, object]:
 def golden(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """Each struct as the C++ compiler lays it out, on memory that was poisoned first."""
     compiler = compilers.find("g++")
-    lines = ["#include <gda/handle.h>", "#include <cstdio>", "#include <cstring>", "int main() {"]
+    lines = [f"#include <{name}>" for name in ("gda/handle.h", "gda/trace_ring.h", "cstdio", "cstring")]
+    lines.append("int main() {")
     for layout in formats.layouts.values():
         lines += ["{", f"{layout.name} h; memset(static_cast<void*>(&h), 0xa5, sizeof h);"]
         for path, member in leaves(layout):

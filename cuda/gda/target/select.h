@@ -35,3 +35,5 @@ struct group {
 #else
 #include <gda/target/host.h>
 #endif
+
+#include <gda/target/trace.h>

@@ -2,6 +2,7 @@
 // Scheduling of one block's fibers: barriers, warp operations, waiting, deadlock. See block.h and runtime.h.
 #include "block.h"
 
+#include <gda/target/ticks.h>
 #include <sched.h>
 #include <time.h>
 
@@ -375,6 +376,18 @@ uint64_t gda_host_clock_ns(void) {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// The middle of two looks at one around one at the other, the closest of a few.
+void gda_host_moment(uint64_t* ticks, uint64_t* ns) {
+    uint64_t closest = ~static_cast<uint64_t>(0);
+    for (int i = 0; i < 8; ++i) {
+        uint64_t before = gda::ticks(), now_ns = gda_host_clock_ns(), after = gda::ticks();
+        if (after - before >= closest) continue;
+        closest = after - before;
+        *ticks = before + closest / 2;
+        *ns = now_ns;
+    }
 }
 
 void __sanitizer_cov_trace_pc(void) {

@@ -60,6 +60,9 @@ GDA_HOST_EXPORT void __sanitizer_cov_trace_pc(void);
 
 // ---- for gda/run/host.py
 
+// The clock of traced kernels (ticks.h) and CLOCK_MONOTONIC, read together.
+GDA_HOST_EXPORT void gda_host_moment(uint64_t* ticks, uint64_t* ns);
+
 enum gda_host_policy { GDA_HOST_CONVERGED_ALL, GDA_HOST_CONVERGED_ONE, GDA_HOST_CONVERGED_RANDOM };
 
 struct gda_host_request {
