@@ -18,7 +18,17 @@ from gda import attach, config
 from gda.complaint import Complaint
 from gda.errors import ArgumentError, UnavailableError
 
-__all__ = ["capture", "current", "faults", "preload_libraries", "report", "run", "virtual_time"]
+__all__ = [
+    "capture",
+    "current",
+    "environment_of",
+    "faults",
+    "preload_libraries",
+    "program_of",
+    "report",
+    "run",
+    "virtual_time",
+]
 
 _SANITIZER = re.compile(rb"\x00(lib[at]san\.so\.[0-9]+)\x00")
 
@@ -129,9 +139,34 @@ def run(
     Returns only by an exception: ArgumentError without a program, UnavailableError when the program or the library
     is missing.
     """
+    command = program_of(argv, "sim run")
+    environment = environment_of(nics=nics, ports=ports, address=address, faults=faults, capture=capture)
+    os.execve(command[0], command, environment)
+
+
+def program_of(argv: Sequence[str], name: str) -> list[str]:
+    """Path and arguments of [--] PROGRAM [ARGUMENT ...], for the command of this name."""
     command = list(argv[1:] if argv[:1] == ["--"] else argv)
     if not command:
-        raise ArgumentError("sim run needs a program", "python -m gda sim run -- ibv_devinfo -v")
+        raise ArgumentError(f"{name} needs a program", f"python -m gda {name} -- ibv_devinfo -v")
+    program = shutil.which(command[0])
+    if program is None:
+        raise UnavailableError(
+            f"the program {command[0]!r} is not on the PATH or not executable",
+            "ibv_devinfo and ibv_rc_pingpong are in the Debian package ibverbs-utils, ib_write_bw in perftest",
+        )
+    return [program, *command[1:]]
+
+
+def environment_of(
+    *,
+    nics: int | None = None,
+    ports: int | None = None,
+    address: str | None = None,
+    faults: str | None = None,
+    capture: str | None = None,
+) -> dict[str, str]:
+    """Environment of a program that runs on the software NIC; the arguments are those of `run`."""
     environment = config.environment_with_preload(preload_libraries())
     if nics is not None:
         environment["GDA_SIM_NICS"] = config.checked("GDA_SIM_NICS", str(nics))
@@ -145,10 +180,4 @@ def run(
     if capture is not None:
         _remove_old(capture)
         environment["GDA_SIM_CAPTURE"] = str(Path(capture).absolute())
-    program = shutil.which(command[0])
-    if program is None:
-        raise UnavailableError(
-            f"the program {command[0]!r} is not on the PATH or not executable",
-            "ibv_devinfo and ibv_rc_pingpong are in the Debian package ibverbs-utils, ib_write_bw in perftest",
-        )
-    os.execve(program, command, environment)
+    return environment

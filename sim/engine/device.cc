@@ -95,7 +95,7 @@ Device::Device(Events events) : state_(std::make_unique<DeviceState>()) {
     std::string trace_problem;
     const std::string directory = trace_directory();
     if (!directory.empty() && !s.trace.open(directory, s.slot, LOG_TRACE_EVENTS, 0, &trace_problem)) {
-        s.report.say("GDA_TRACE: " + trace_problem);
+        s.report.say(Kind::configuration, "GDA_TRACE: " + trace_problem);
     }
     prepare_thread(s);
     enlist(&s);

@@ -6,7 +6,7 @@
     t.events                      # NumPy, nanoseconds of CLOCK_MONOTONIC
     t.puts                        # a row for each request, with the moment of each stage
     t.print()                     # p50, p99 and histograms of the stages
-    t.save("put.json")            # a timeline for Perfetto
+    t.save("put.html")            # a timeline to look at; put.json for Perfetto
 """
 
 from __future__ import annotations

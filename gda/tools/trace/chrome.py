@@ -13,10 +13,10 @@ from gda.tools.trace.puts import STAGES
 from gda.tools.trace.recording import Trace
 from gda.tools.trace.timeline import opcode_words, timeline
 
-__all__ = ["chrome", "slices_of"]
+__all__ = ["PARTS", "chrome", "slices_of"]
 
 # Parts of a request: name, lane, from which moment to which; the first that is there of several.
-_PARTS = (
+PARTS = (
     ("post", "thread", ("reserve", "write"), ("ring", "write")),
     ("in the queue", "queue", ("ring",), ("seen", "fetch")),
     ("send", "engine", ("seen", "fetch"), ("wire", "cqe")),
@@ -36,7 +36,7 @@ def _first(put: Any, stages: tuple[str, ...]) -> int:
 def slices_of(put: Any) -> list[tuple[str, str, int, int]]:
     """Name, kind of lane, begin and end of each part that was noted."""
     found = []
-    for name, lane, begins, ends in _PARTS:
+    for name, lane, begins, ends in PARTS:
         begin, end = _first(put, begins), _first(put, ends)
         if begin >= 0 and end >= 0:
             found.append((name, lane, begin, max(begin, end)))

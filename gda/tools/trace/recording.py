@@ -68,14 +68,18 @@ class Trace:
                 console.print(f"{actor.name} of process {actor.pid}: {actor.lost} older events were overwritten")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a timeline as .json, for Perfetto and chrome://tracing; `load` reads it back."""
+        """Write a timeline: .html to look at with a browser, .json for Perfetto and for `load`."""
         path = Path(path)
         if path.suffix == ".json":
             from gda.tools.trace.chrome import chrome
 
             path.write_text(json.dumps({**chrome(self), _KEY: self._content()}))
+        elif path.suffix == ".html":
+            from gda.tools.trace.page import page
+
+            path.write_text(page(self))
         else:
-            raise ArgumentError(f"{path}: a trace is saved as .json", "Perfetto opens it: https://ui.perfetto.dev")
+            raise ArgumentError(f"{path}: a trace is saved as .json or .html", "choose one of the two")
 
     def _content(self) -> dict[str, Any]:
         return {
