@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gda.tools import trace
     from gda.tools.diagnose import diagnose
     from gda.tools.inspect import inspect
+    from gda.tools.live import live
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ __all__ = [
     "diagnose",
     "get_include",
     "inspect",
+    "live",
     "open",
     "trace",
 ]
@@ -60,6 +62,7 @@ _HOME = {
     "diagnose": "gda.tools.diagnose",
     "get_include": "gda.formats:include_directory",
     "inspect": "gda.tools.inspect",
+    "live": "gda.tools.live",
     "open": "gda.nic",
     "trace": "gda.tools.trace:",  # the module itself
 }

@@ -150,6 +150,7 @@ class QueuePair(Visible):
             addresses = functools.partial(_addresses, self._rings, self._page, record, bool(self.receive_depth))
             self._handle = Handle(self._constants(), addresses, self.placement["handle"], fixed, nic.gpu)
             self._resources.callback(self._handle.close)
+            self._show()
         except BaseException:
             self._resources.close()
             raise
@@ -221,6 +222,7 @@ class QueuePair(Visible):
         self._remote, self._counters_before = remote, before
         self._handle.update(flags=self._flags())
         notes.note("CONNECT", f"queue pair 0x{self.qpn:x} to 0x{remote.qpn:x}", qpn=self.qpn, index=remote.qpn)
+        self._show()
 
     def peer(self, remote: ConnectionInfo) -> datagram.Peer:
         """Where `gda_send_to` sends to the queue pair with this info, as the kernel argument `gda_address` (UD)."""
@@ -273,6 +275,7 @@ class QueuePair(Visible):
             flags=self._flags(), reserved=0, ready=0, done=0, error=0, cq_consumed=consumed, rung=0, deferred=0,
             silent=0, receive={"reserved": 0, "ready": 0, "received": 0, "cq_base": received},
         )  # fmt: skip
+        self._show()
 
     def to_error(self) -> None:
         """Move to the error state: what is outstanding completes as flushed, and nothing more is sent."""
@@ -300,7 +303,10 @@ class QueuePair(Visible):
                     )
         elif self.nic.gpu is None:
             raise UnavailableError(f"this queue pair was made for the CPU: {self.nic.no_gpu_reason}")
-        return "gda_qp*", self._handle.address(target).to_bytes(8, "little")
+        address = self._handle.address(target)
+        if self._handle.slab.address != self._shown_handle:  # it followed the target
+            self._show()
+        return "gda_qp*", address.to_bytes(8, "little")
 
     def __gda_explain__(self, qpn: int, wqe_index: int) -> dict[str, Any] | None:
         """What a failed request asked for (request.explain); None when it is not of this queue pair."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gda import _verbs, formats
+from gda import _verbs, formats, present
 from gda.errors import ArgumentError
 from gda.nic.doorbell import DoorbellPage
 from gda.nic.handle import Handle
@@ -34,6 +34,34 @@ class Visible(Owner):
     _rings: Rings
     _page: DoorbellPage
     _handle: Handle
+    _shown: present.Place | None = None
+    _shown_handle = 0
+
+    # ------------------------------------------------------------------------------------------- for those outside
+    def _show(self) -> None:
+        """Tell those who look at this process where everything lies now (gda/present.py)."""
+        remote = self.remote  # type: ignore[attr-defined]
+        gid = self.gid  # type: ignore[attr-defined]
+        self._shown_handle = self._handle.slab.address
+        before = {name: count for name, count in self._counters_before.items() if count}  # type: ignore[attr-defined]
+        facts = {
+            "qpn": self.qpn,
+            "nic": self.nic.name,  # type: ignore[attr-defined]
+            "port": self.nic.port.number,  # type: ignore[attr-defined]
+            "transport": self.transport,  # type: ignore[attr-defined]
+            "depth": self.depth,
+            "receive_depth": self.receive_depth,
+            "collapsed": self.is_collapsed,
+            "parts": self.where(),
+            "gid": gid.raw.hex() if gid is not None else "",
+            "remote": [remote.qpn, remote.gid.hex()] if remote is not None else None,
+            "counters": before,  # of the port, when it was connected
+        }
+        if self._shown is None:
+            self._shown = present.put(facts, self)
+            self._resources.callback(self._shown.drop)
+        else:
+            self._shown.update(facts)
 
     # --------------------------------------------------------------------------------------------------------- look
     def where(self) -> dict[str, tuple[str, int, int]]:
@@ -55,6 +83,14 @@ class Visible(Owner):
         parts["doorbell"] = ("uar", self._page.register, formats.send_doorbell.bytes)
         parts["handle"] = (handle.slab.kind, handle.slab.address, handle.bytes)
         return parts
+
+    def copy_part(self, part: str, offset: int, bytes: int) -> bytes:
+        """Bytes of a part that where() names, wherever it lies; from GPU memory on a stream of its own."""
+        self._resources.check()
+        if part == "handle":
+            return self._handle.slab.read(offset, bytes)
+        of, at = {"record": ("records", 0), "cq_record": ("records", CQ_RECORD)}.get(part, (part, 0))
+        return self._rings.read(of, at + offset, bytes)
 
     @property
     def doorbell_page(self) -> str:

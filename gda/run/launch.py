@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from gda import notes
+from gda import notes, present
 from gda.errors import DeadlineError, DeviceStatusError
 from gda.run.arguments import OwnedAddress
 from gda.run.status import Explainer, status_error
@@ -58,16 +58,14 @@ class Launch:
         self._run, self._status, self._deadline_s, self._where = run, status, deadline_s, where
         self._explainers = explainers
         self._given_up = False
+        self._shown = present.put({"kernel": name, "where": where, "since_ns": time.monotonic_ns()})
+
+    def __del__(self) -> None:
+        self._shown.drop()
 
     def done(self) -> bool:
         """Whether the kernel has ended; never waits."""
-        return not self._given_up and self._run.wait(0) and self._ended()
-
-    def _ended(self) -> bool:
-        if self._number:
-            notes.note("ENDED", self.name, index=self._number)
-            self._number = 0
-        return True
+        return not self._given_up and self._ended(0)
 
     def wait(self, deadline_s: float | None = None) -> None:
         """Wait for the end, at most `deadline_s` seconds from now (default: the Kernel's deadline_s).
@@ -82,13 +80,12 @@ class Launch:
         if self._number:
             notes.note("WAIT", self.name, index=self._number)
         try:
-            while not self._run.wait(min(_POLL_S, max(0.0, end - time.monotonic()))):
+            while not self._ended(min(_POLL_S, max(0.0, end - time.monotonic()))):
                 if time.monotonic() >= end:
                     self._give_up(limit)
         except KeyboardInterrupt:
             self._run.abort()
             raise
-        self._ended()
         if self._run.error:
             raise DeviceStatusError(
                 f"kernel {self.name}: {self._run.error}",
@@ -98,9 +95,18 @@ class Launch:
         if self._status is not None and (word := self._status.read()):
             raise status_error(word, self.name, self._explainers)
 
+    def _ended(self, timeout_s: float) -> bool:
+        if not self._run.wait(timeout_s):
+            return False
+        self._shown.drop()
+        if self._number:
+            notes.note("ENDED", self.name, index=self._number)
+            self._number = 0
+        return True
+
     def _give_up(self, limit: float) -> None:
         self._given_up = True
-        stopped = self._run.abort() and self._run.wait(_GRACE_S)
+        stopped = self._run.abort() and self._ended(_GRACE_S)
         left = "" if stopped else "; some of its threads do not stop and are left behind, with the memory they use"
         raise DeadlineError(
             f"kernel {self.name} on {self._where} did not end within {limit:g} s and was given up{left}",

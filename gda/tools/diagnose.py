@@ -10,147 +10,19 @@ Source: InfiniBand Architecture Specification, volume 1, "Error Handling"; annex
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from gda import attach, formats
-from gda.errors import ArgumentError
+from gda.errors import ArgumentError, UnavailableError
 from gda.nic import Gid, QueuePair
+from gda.tools.causes import stuck
+from gda.tools.finding import CAUSE, COUNTED, LIKELY, SAID, SYMPTOM, Finding
+from gda.tools.live import live
 
 __all__ = ["Finding", "diagnose"]
 
-# How telling a finding is.
-_CAUSE, _LIKELY, _SAID, _SYMPTOM, _HINT = 500, 400, 300, 200, 100
 _FLUSHED, _RETRIES, _RNR_RETRIES = 0x05, 0x15, 0x16  # syndromes: the first is a consequence, the others have causes
 _FIRST_TIMEOUT_US = 4.096  # times 2^ack_timeout
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was found: in short, the values behind it, what it means, and what to try."""
-
-    headline: str
-    meaning: str
-    advice: str = ""
-    values: dict[str, int | str] = field(default_factory=dict)
-    rank: int = 0
-
-    def __str__(self) -> str:
-        text = f"{self.headline}\n  means: {self.meaning}"
-        if self.values:
-            text += f"\n  values: {', '.join(f'{name} {value}' for name, value in self.values.items())}"
-        return text + f"\n  try: {self.advice}" if self.advice else text
-
-
-@dataclass(frozen=True)
-class _Counted:
-    """What a counter says when it is not zero."""
-
-    counter: str
-    rank: int
-    headline: str
-    meaning: str
-    advice: str
-
-
-_COUNTED = (
-    _Counted(
-        "packets_over_link_mtu", _CAUSE + 90, "packets over link MTU",
-        "the path MTU is larger than what the network device carries: longer packets are lost without a word",
-        "connect without path_mtu, or raise the network device's MTU on every hop to the path MTU and 96 bytes",
-    ),
-    _Counted(
-        "packets_without_link", _CAUSE + 80, "packets lost without a link",
-        "the port had no link when they were sent or should have been received",
-        "look at the cable and at the network device (ip link); on the software NIC: set_link(True)",
-    ),
-    _Counted(
-        "fault_link_down", _CAUSE + 79, "packets lost because faults took the link down",
-        "the setting link=down of the faults that were asked for", "end those faults: gda.sim.faults, GDA_SIM_FAULTS",
-    ),
-    _Counted(
-        "packets_to_nowhere", _CAUSE + 70, "packets to an address that nobody has",
-        "no NIC that can be reached has the destination GID any more, or none ever had it",
-        "is the other process alive? did its address change after the exchange? exchange the information anew",
-    ),
-    _Counted(
-        "wire_unsent", _LIKELY + 60, "packets that the host refused to send",
-        "the UDP socket did not take them: no route, or a buffer that is full",
-        "look at the host's route to the peer's address",
-    ),
-    _Counted(
-        "wire_bad_icrc", _LIKELY + 50, "packets with a wrong ICRC",
-        "packets were changed on the way, or somebody computes the ICRC differently",
-        "capture them; look for a middle box that rewrites headers",
-    ),
-    _Counted(
-        "fault_dropped", _LIKELY + 40, "packets lost to faults",
-        "the faults that were asked for dropped them", "end those faults: gda.sim.faults, GDA_SIM_FAULTS",
-    ),
-    _Counted(
-        "fault_corrupted", _LIKELY + 39, "packets corrupted by faults",
-        "the faults that were asked for changed a bit of each", "end those faults: gda.sim.faults, GDA_SIM_FAULTS",
-    ),
-    _Counted(
-        "transmit_discards", _LIKELY + 38, "packets discarded by the port before they were sent",
-        "the port could not send them in time, or its link was down",
-        "look for congestion: pause frames, ECN (ethtool -S)",
-    ),
-    _Counted(
-        "receive_errors", _LIKELY + 37, "packets received with errors",
-        "bits change on the cable, or packets are malformed", "look at the cable and the transceivers (ethtool -S)",
-    ),
-    _Counted(
-        "link_downed", _LIKELY + 36, "losses of the link",
-        "the link went down and came back while the queue pair was connected", "look at the cable and the switch",
-    ),
-    _Counted(
-        "cq_overruns", _LIKELY + 35, "completion queues that overran",
-        "completions came faster than they were read, and the queue failed",
-        "make it deeper, poll more often, or store the consumer index",
-    ),
-    _Counted(
-        "accesses_refused", _LIKELY + 20, "requests of peers refused here",
-        "a key, range or right did not fit what a peer asked for", "compare rkey, address and length with the region's",
-    ),
-    _Counted(
-        "lengths_exceeded", _LIKELY + 19, "messages longer than their receive",
-        "a peer sent more than the receive that was posted here holds", "post receives as long as the longest send",
-    ),
-    _Counted(
-        "rnr_naks_sent", _SYMPTOM + 60, "requests that found no receive here",
-        "a peer sent before a receive was posted, and was told to wait", "post receives before the peer sends",
-    ),
-    _Counted(
-        "rnr_retries", _SYMPTOM + 59, "requests repeated because the peer had no receive",
-        "the peer had no receive posted (RNR NAK)", "post receives there before sending here",
-    ),
-    _Counted(
-        "packets_dropped", _SYMPTOM + 50, "packets dropped on arrival",
-        "they were for no queue pair, or for one that cannot receive, or came from a place it is not connected to",
-        "compare both sides' queue pair numbers, states and GIDs",
-    ),
-    _Counted(
-        "ack_timeouts", _SYMPTOM + 40, "rounds of resending after a timeout",
-        "requests or answers were lost, or the peer is dead or slow", "look at the peer: diagnose its queue pair, too",
-    ),
-    _Counted(
-        "sequence_naks", _SYMPTOM + 30, "times that the peer missed a packet",
-        "packets to it were lost or overtook each other", "look for loss or several paths in the network",
-    ),
-    _Counted(
-        "missed_responses", _SYMPTOM + 29, "responses with a gap before them",
-        "responses of reads or atomics were lost or overtook each other", "look for loss in the network",
-    ),
-    _Counted(
-        "out_of_order", _SYMPTOM + 20, "requests that came with a gap before them",
-        "packets from a peer were lost or overtook each other", "look for loss or several paths in the network",
-    ),
-    _Counted(
-        "duplicates", _SYMPTOM + 10, "requests that came again",
-        "an answer of this side was lost or late, and the peer repeated the request", "look for loss on the way back",
-    ),
-)  # fmt: skip
 
 
 def diagnose(queue: QueuePair, peer: QueuePair | None = None) -> list[Finding]:
@@ -192,6 +64,16 @@ def _of_one(queue: QueuePair, counters: bool = True) -> Iterator[Finding]:
     if counters and queue.remote is not None:
         yield from _counted(queue, context)
     yield from _said(queue)
+    yield from _standing_still(queue)
+
+
+def _standing_still(queue: QueuePair) -> Iterator[Finding]:
+    # Where its requests are, by what lies in memory (live.py).
+    try:
+        seen = live(watched_s=0.01)
+        yield from stuck(seen.queue(queue.qpn), seen)
+    except UnavailableError:  # a sandbox that forbids to read one's own memory so
+        return
 
 
 def _state(queue: QueuePair) -> Iterator[Finding]:
@@ -204,13 +86,13 @@ def _state(queue: QueuePair) -> Iterator[Finding]:
         "SQD": ("its send queue is drained and waits", "move it to ready-to-send"),
     }.get(queue.state)
     if meaning is not None:
-        rank = _LIKELY + 90 if queue.state in ("RST", "INIT", "RTR", "SQD") else _SYMPTOM + 90
+        rank = LIKELY + 90 if queue.state in ("RST", "INIT", "RTR", "SQD") else SYMPTOM + 90
         yield Finding(f"state {queue.state}", *meaning, {"queue pair": f"0x{queue.qpn:06x}"}, rank)
     if queue.nic.port_state != "ACTIVE":
         yield Finding(
             f"port {queue.nic.port.number} of {queue.nic.name} is {queue.nic.port_state}",
             "packets go nowhere while the port has no link", "look at the cable and the network device (ip link)",
-            rank=_CAUSE + 85,
+            rank=CAUSE + 85,
         )  # fmt: skip
 
 
@@ -219,7 +101,7 @@ def _error(queue: QueuePair, context: dict[str, Any]) -> Iterator[Finding]:
     latched = formats.decode_status(int(queue.read_handle()["error"]))
     if not latched["ok"] and not latched["syndrome"]:  # a deadline, a full queue: the library's words, not the NIC's
         values: dict[str, int | str] = {"request": latched["wqe_index"]}
-        yield Finding(latched["words"], latched["meaning"], latched["advice"], values, _SYMPTOM + 80)
+        yield Finding(latched["words"], latched["meaning"], latched["advice"], values, SYMPTOM + 80)
         return
     errors = list(_error_completions(queue))
     if not latched["ok"]:
@@ -235,7 +117,7 @@ def _error(queue: QueuePair, context: dict[str, Any]) -> Iterator[Finding]:
     vague = syndrome in (_FLUSHED, _RETRIES, _RNR_RETRIES)
     yield Finding(
         f"first error: {meaning.words} (0x{syndrome:02x})", meaning.text, meaning.advice, values,
-        _SYMPTOM + 95 if vague else _CAUSE + 99,
+        SYMPTOM + 95 if vague else CAUSE + 99,
     )  # fmt: skip
 
 
@@ -263,7 +145,7 @@ def _addresses(queue: QueuePair, context: dict[str, Any]) -> Iterator[Finding]:
                 "GID index": own.index, "own type": own.type, "peer's type": f"RoCE v{remote.roce_version}",
                 "peer": f"0x{remote.qpn:06x}",
             },
-            _CAUSE + 75,
+            CAUSE + 75,
         )  # fmt: skip
     now = next((g for g in queue.nic.gids if g.index == own.index), None)
     if now is None or (now.raw, now.type) != (own.raw, own.type):
@@ -273,7 +155,7 @@ def _addresses(queue: QueuePair, context: dict[str, Any]) -> Iterator[Finding]:
             f"GID index {own.index} {'is empty' if now is None else f'holds {_words(now)}'}{where}",
             f"it was connected from {_words(own)}: the network changed since, and packets from and to it are lost",
             "make a new queue pair, exchange its info, and connect again",
-            {"GID index": own.index}, _CAUSE + 76,
+            {"GID index": own.index}, CAUSE + 76,
         )  # fmt: skip
 
 
@@ -290,13 +172,13 @@ def _path_mtu(queue: QueuePair, context: dict[str, Any]) -> Iterator[Finding]:
                 f"path MTU {128 << mtu}, but {whose} {128 << carried}",
                 "requests longer than a packet of that size are lost; shorter ones pass",
                 "connect again without path_mtu, or raise the network device's MTU on every hop",
-                {"path_mtu": 128 << mtu, "active_mtu": 128 << carried}, _CAUSE + 60,
+                {"path_mtu": 128 << mtu, "active_mtu": 128 << carried}, CAUSE + 60,
             )  # fmt: skip
 
 
 def _counted(queue: QueuePair, context: dict[str, Any]) -> Iterator[Finding]:
     since = queue.counters()
-    for row in _COUNTED:
+    for row in COUNTED:
         count = since.get(row.counter, 0)
         values: dict[str, int | str] = {row.counter: count}
         if row.counter == "packets_over_link_mtu":
@@ -312,4 +194,4 @@ def _said(queue: QueuePair) -> Iterator[Finding]:
     names = [f"0x{queue.qpn:06x}", *([f"0x{queue.remote.qpn:06x}"] if queue.remote is not None else [])]
     for order, sentence in enumerate(software.report()):
         if any(name in sentence for name in names):
-            yield Finding(sentence, "the software NIC says so", rank=_SAID + 99 - min(order, 99))
+            yield Finding(sentence, "the software NIC says so", rank=SAID + 99 - min(order, 99))

@@ -92,6 +92,8 @@ Device::Device(Events events) : state_(std::make_unique<DeviceState>()) {
     s.slot = s.port->slot();
     s.ports = s.port->ports();
     fill_addresses(s);
+    s.live = std::make_unique<Live>(s);
+    s.report.copy_to(s.live.get());
     std::string trace_problem;
     const std::string directory = trace_directory();
     if (!directory.empty() && !s.trace.open(directory, s.slot, LOG_TRACE_EVENTS, 0, &trace_problem)) {
@@ -112,6 +114,7 @@ Device::~Device() {
     stop_thread(s);
     s.watch.close();
     delist(&s);
+    s.report.copy_to(nullptr);
     if (s.thread_wake >= 0) ::close(s.thread_wake);
 }
 
@@ -373,6 +376,7 @@ std::vector<std::string> Device::report() const {
     for (Complaint& complaint : complaints()) sentences.push_back(std::move(complaint.sentence));
     return sentences;
 }
+void Device::set_name(const char* name) { state_->live->set_name(name); }
 void Device::clear_report() { state_->report.clear(); }
 
 bool Device::last_doorbell(uint32_t qpn, uint64_t* value) const {

@@ -112,6 +112,8 @@ class Device {
     int set_link_up(bool up, uint32_t port = 1);
     void mac(uint8_t out[6], uint32_t port = 1) const;
 
+    void set_name(const char* name);  // as programs call it, for those who look from outside (engine/live.h)
+
     // For people and tests.
     uint64_t counter(const char* name) const;  // 0 for an unknown name
     // Of one port. What the ports share (the counters of link/counters.h) is told for each of them.

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "sim/engine/live.h"
+
 namespace sim {
 
 namespace {
@@ -30,6 +32,15 @@ void Report::say(Kind kind, const std::string& sentence, const Values& values) {
     }
     known_.emplace(sentence, kept_.size());
     kept_.push_back({kind, sentence, values, 1});
+    if (live_) live_->said(sentence);
+}
+
+void Report::copy_to(Live* live) {
+    std::lock_guard<std::mutex> hold(lock_);
+    live_ = live;
+    for (const Complaint& one : kept_) {
+        if (live) live->said(one.sentence);
+    }
 }
 
 std::vector<Complaint> Report::complaints() const {
@@ -47,6 +58,7 @@ void Report::clear() {
     kept_.clear();
     known_.clear();
     not_kept_ = 0;
+    if (live_) live_->forget_sentences();
 }
 
 uint64_t Report::counter(const char* name, uint32_t port) const {

@@ -16,6 +16,8 @@
 
 namespace sim {
 
+class Live;
+
 // name, then what it counts
 #define SIM_COUNTERS(X)                                                              \
     X(commands)          /* firmware commands */                                     \
@@ -135,11 +137,16 @@ class Report {
 
     std::mutex& lock() { return lock_; }  // held across fork
 
+    // Each new sentence goes there, too, for those who look from outside.
+    void copy_to(Live* live);
+    const void* values() const { return counters_; }  // ports x counters
+
    private:
     mutable std::mutex lock_;
     std::deque<Complaint> kept_;
     std::unordered_map<std::string, size_t> known_;  // sentence: its place in the list
     uint64_t not_kept_ = 0;
+    Live* live_ = nullptr;
     CounterSet* set_ = nullptr;                 // with the device's lock held
     std::atomic<uint64_t>* at_ = counters_[0];  // the port's at hand; likewise
     std::atomic<uint64_t> counters_[MAX_PORTS][static_cast<int>(Counter::count)] = {};

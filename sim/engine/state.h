@@ -20,6 +20,7 @@
 #include "sim/clock.h"
 #include "sim/engine/device.h"
 #include "sim/engine/gpu.h"
+#include "sim/engine/live.h"
 #include "sim/engine/report.h"
 #include "sim/engine/sweep.h"
 #include "sim/engine/table.h"
@@ -364,6 +365,7 @@ struct DeviceState {
     Gid gids[ALL_GIDS] = {};  // of each port GID_COUNT; all zero: empty
     bool gid_version1[ALL_GIDS] = {};
     std::unique_ptr<Port> port;
+    std::unique_ptr<Live> live;  // for those who look from outside
 
     std::vector<UarPage*> page_list;
     size_t page_next = 0;            // of many pages: where the next step begins

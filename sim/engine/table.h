@@ -55,8 +55,12 @@ class Table {
 
     size_t size() const { return size_; }
 
+    // For those who read it from outside (engine/live.h): pointers to blocks of so many pointers.
+    const void* blocks() const { return blocks_.data(); }
+    enum : uint32_t { PER_BLOCK = 256 };
+
    private:
-    enum : uint32_t { BLOCK = 256 };
+    enum : uint32_t { BLOCK = PER_BLOCK };
     typedef std::array<std::unique_ptr<T>, BLOCK> Block;
 
     std::array<std::unique_ptr<Block>, LIMIT / BLOCK> blocks_;

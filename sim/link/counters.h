@@ -51,6 +51,7 @@ class LinkCounters {
         return refusal == Refusal::none;
     }
     uint64_t value(LinkCounter c) const { return values_[static_cast<int>(c)].load(std::memory_order_relaxed); }
+    const void* values() const { return values_; }
     // 0 for an unknown name.
     uint64_t value(const char* name) const {
         const std::vector<std::string> all = names();

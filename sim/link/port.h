@@ -73,6 +73,7 @@ class Port {
     // The MTU of a port's netdev: an IP packet (RoCE v1: GRH packet) longer than this is dropped and counted.
     void set_mtu(uint32_t bytes, uint32_t port = 1) { tap_.mtu_bytes[port - 1] = bytes; }
     uint32_t mtu(uint32_t port = 1) const { return tap_.mtu_bytes[port - 1]; }
+    const auto& link_mtus() const { return tap_.mtu_bytes; }
 
     // Whether the cable of a port is plugged in. Without it everything that is sent there or has arrived is lost.
     void set_up(bool up, uint32_t port = 1);
@@ -95,6 +96,7 @@ class Port {
     void disown();
 
     uint64_t counter(const char* name) const { return tap_.counters.value(name); }
+    const LinkCounters& counters() const { return tap_.counters; }
     static std::vector<std::string> counter_names() { return LinkCounters::names(); }
 
    private:

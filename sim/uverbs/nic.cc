@@ -131,6 +131,7 @@ Device* make(int index) {
         receivers.completion = [index](uint32_t cqn) { events::completion(index, cqn); };
         receivers.asynchronous = [index](uint32_t number, int event) { events::asynchronous(index, number, event); };
         auto* device = new Device(std::move(receivers));
+        device->set_name(("mlx5_" + std::to_string(index)).c_str());
         if (!read_limits(*device, &the_limits)) {
             failure() = "the software NIC refused QUERY_HCA_CAP";
             delete device;

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this process has, for those who look at it from outside while it runs or hangs (gda/tools/live.py).
+
+A leaf: `nic` writes where each queue pair's memory lies, `run` which kernels are under way. It stands in a piece of
+memory with the name "gda-live", which others find in /proc/PID/maps and read with process_vm_readv: this process takes
+no part in that. Slots of 2 KiB: the length of a JSON text, then the text; length 0: nothing. Pages are used as far as
+slots ever were. A forked child begins anew.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import threading
+import weakref
+from typing import Any
+
+__all__ = ["HEAD_BYTES", "MAGIC", "NAME", "SLOTS", "SLOT_BYTES", "Place", "owner", "put"]
+
+NAME = "gda-live"
+MAGIC = b"gdaliveP"  # then the process's number and how many slots were ever used, 8 bytes each
+HEAD_BYTES, SLOT_BYTES, SLOTS = 64, 2048, 16384
+_LENGTH_BYTES = 4
+
+
+class _Memory:
+    """The mapping, private: what a forked child writes is its own."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.lock = threading.RLock()  # reentrant: a finalizer may drop a place inside any allocation
+        self.free: list[int] = []
+        self.used = 0
+        self.owners: dict[int, weakref.ref[Any]] = {}
+        self.address = 0
+        size = HEAD_BYTES + SLOTS * SLOT_BYTES
+        try:
+            descriptor = os.memfd_create(NAME)
+        except OSError:  # a sandbox: then nobody can look
+            return
+        try:
+            os.ftruncate(descriptor, size)
+            libc = ctypes.CDLL(None, use_errno=True)
+            libc.mmap.restype = ctypes.c_void_p
+            libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+            place = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE, descriptor, 0)
+        finally:
+            os.close(descriptor)
+        if place in (None, ctypes.c_void_p(-1).value):
+            return
+        self.address = int(place)
+        self._head()
+
+    def take(self) -> int:
+        """The number of a free slot; -1: there is none."""
+        with self.lock:
+            if not self.address:
+                return -1
+            if self.free:
+                return self.free.pop()
+            if self.used == SLOTS:
+                return -1
+            self.used += 1
+            self._head()
+            return self.used - 1
+
+    def write(self, slot: int, text: bytes) -> None:
+        """Show a text, and never a part of it as the whole."""
+        at = self.address + HEAD_BYTES + slot * SLOT_BYTES
+        text = text[: SLOT_BYTES - _LENGTH_BYTES]
+        ctypes.memset(at, 0, _LENGTH_BYTES)
+        ctypes.memmove(at + _LENGTH_BYTES, text, len(text))
+        ctypes.memmove(at, len(text).to_bytes(_LENGTH_BYTES, "little"), _LENGTH_BYTES)
+
+    def give(self, slot: int) -> None:
+        """Show nothing there any more."""
+        with self.lock:
+            self.write(slot, b"")
+            self.owners.pop(slot, None)
+            self.free.append(slot)
+
+    def _head(self) -> None:
+        head = MAGIC + self.process.to_bytes(8, "little") + self.used.to_bytes(8, "little")
+        ctypes.memmove(self.address, head, len(head))
+
+
+class Place:
+    """One entry. `drop()` takes it away; again is no error. In a forked child both do nothing."""
+
+    def __init__(self, memory: _Memory, slot: int) -> None:
+        self._memory, self._slot = memory, slot
+
+    def update(self, facts: dict[str, Any]) -> None:
+        """Show other facts."""
+        if self._slot >= 0 and self._memory.process == os.getpid():
+            self._memory.write(self._slot, json.dumps(facts, separators=(",", ":")).encode())
+
+    def drop(self) -> None:
+        """Show nothing of it any more."""
+        slot, self._slot = self._slot, -1
+        if slot >= 0 and self._memory.process == os.getpid():
+            self._memory.give(slot)
+
+
+_memory: _Memory | None = None
+_making = threading.Lock()
+
+
+def put(facts: dict[str, Any], owner: object = None) -> Place:
+    """Show facts (numbers, texts, lists and dicts; at most two kilobytes of JSON) until the place is dropped.
+
+    `owner` is the object that they are about: in this process it can be asked, for it reaches memory that lies on a
+    GPU; it is not kept alive.
+    """
+    global _memory
+    with _making:
+        if _memory is None or _memory.process != os.getpid():
+            _memory = _Memory()
+    memory = _memory
+    slot = memory.take()
+    place = Place(memory, slot)
+    if slot >= 0:
+        if owner is not None:
+            memory.owners[slot] = weakref.ref(owner)
+        place.update(facts)
+    return place
+
+
+def owner(slot: int) -> Any:
+    """The object that a slot of this process is about; None when it is gone."""
+    memory = _memory
+    found = memory.owners.get(slot) if memory is not None else None
+    return found() if found is not None else None
