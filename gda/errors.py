@@ -23,6 +23,7 @@ __all__ = [
     "GidError",
     "HandleError",
     "NotConnectedError",
+    "OrderingError",
     "OutOfBoundsError",
     "PathMtuError",
     "PostError",
@@ -229,6 +230,10 @@ class OutOfBoundsError(DeviceStatusError, IndexError):
 
 class NotConnectedError(DeviceStatusError):
     """The queue pair is not connected, so it cannot send."""
+
+
+class OrderingError(DeviceStatusError):
+    """A signal would lie in memory whose writes may be seen before earlier ones (relaxed ordering)."""
 
 
 class HandleError(DeviceStatusError):

@@ -49,7 +49,8 @@ enum gda_cq_flags {
 };
 
 enum gda_mr_flags {
-    GDA_MR_GPU = 0x1,  // the bytes lie in GPU memory
+    GDA_MR_GPU = 0x1,      // the bytes lie in GPU memory
+    GDA_MR_RELAXED = 0x2,  // registered with relaxed ordering: what is written there may be seen before earlier writes
 };
 
 // A registered memory region. Passed to kernels by value.

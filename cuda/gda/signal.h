@@ -6,8 +6,9 @@
 //   gda_status s = gda_wait_signal(signal, GDA_REACHED, round, GDA_MS(100), nullptr);  // there: then the bytes are
 //   there
 //
-// A signal lies behind all that was posted to the same queue before it: the requests of a queue are carried out in
-// order. (A get posted before it may still be under way.) Signals that add must lie at a multiple of eight; several
+// A signal in memory registered with relaxed ordering is refused (GDA_RELAXED_SIGNAL): it could be seen before the
+// data. A signal lies behind all that was posted to the same queue before it: the requests of a queue are carried out
+// in order. (A get posted before it may still be under way.) Signals that add must lie at a multiple of eight; several
 // queues may add to one. The kernel that waits owns no part of the queue: any memory that a peer writes will do.
 #pragma once
 
@@ -41,11 +42,18 @@ GDA_DEVICE gda_status signal_timeout(uint64_t seen) {
                     GDA_FIELD(signal_status, code, prm::GDA_SIGNAL_TIMEOUT));
 }
 
+// Why a signal may not lie there; 0 if it may.
+GDA_DEVICE gda_status no_signal_there(const queue_view& q, const gda_mr& signals, uint64_t offset) {
+    if (!within(signals, offset, sizeof(uint64_t))) return out_of_bounds(q);
+    bool relaxed = target::CHECKED && (signals.flags & GDA_MR_RELAXED) != 0;
+    return relaxed ? make_status(prm::GDA_RELAXED_SIGNAL, q.qpn, 0) : 0;
+}
+
 template <class Poster>
 GDA_DEVICE gda_ticket signal(Poster& p, const gda_mr& remote, uint64_t offset, uint64_t value,
                              gda_signal_operation operation, uint32_t flags = 0) {
     if (p.status != 0) return GDA_TICKET_FAILED | p.status;
-    gda_status refused = within(remote, offset, sizeof(value)) ? 0 : out_of_bounds(p.q);
+    gda_status refused = no_signal_there(p.q, remote, offset);
     manner m = manner_of(flags, true);
     if (operation == GDA_SIGNAL_SET) return p.submit(setting_signal(remote, offset, value), m, refused);
     return p.submit(adding_signal(p.qp, remote, offset, value), m, refused);
@@ -57,11 +65,8 @@ GDA_DEVICE gda_ticket put_signal(Poster& p, const gda_mr& dst, uint64_t dst_offs
                                  uint64_t value, gda_signal_operation operation, uint32_t flags = 0) {
     if (p.status != 0) return GDA_TICKET_FAILED | p.status;
     constexpr uint32_t WRITE = prm::MLX5_OPCODE_RDMA_WRITE;
-    gda_status refused = 0;
-    if (!within(dst, dst_offset, bytes) || !within(src, src_offset, bytes) ||
-        !within(signals, signal_offset, sizeof(value))) {
-        refused = out_of_bounds(p.q);
-    }
+    gda_status refused = no_signal_there(p.q, signals, signal_offset);
+    if (!within(dst, dst_offset, bytes) || !within(src, src_offset, bytes)) refused = out_of_bounds(p.q);
     transfer_plan t = plan_of(p.q, dst, dst_offset, src, src_offset);
     uint64_t last = 0;
     if (__builtin_expect(p.any(bytes > t.most), 0)) last = post_first_pieces(p, t, WRITE, bytes, flags, &refused);

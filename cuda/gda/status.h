@@ -14,6 +14,7 @@ using gda::prm::GDA_NOT_CONNECTED;
 using gda::prm::GDA_OK;
 using gda::prm::GDA_OUT_OF_BOUNDS;
 using gda::prm::GDA_QUEUE_FULL;
+using gda::prm::GDA_RELAXED_SIGNAL;
 using gda::prm::GDA_SIGNAL_TIMEOUT;
 using gda::prm::GDA_TIMEOUT;
 

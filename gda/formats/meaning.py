@@ -136,6 +136,11 @@ _STATUS = {
         "the signal had not reached its value when the deadline passed",
         "find out what the peer does: its launch, its queue pair; or compare the value waited for with what it adds",
     ),
+    9: (
+        "relaxed signal",
+        "the signal's memory was registered with relaxed ordering: it could be seen before the data it stands for",
+        "register the memory of signals without relaxed_ordering; the data's memory may keep it",
+    ),
 }
 
 _COMMAND_STATUS = {

@@ -23,7 +23,7 @@ from gda.nic import lint
 from gda.nic.gpu import Gpu, register_with_nic
 from gda.nic.lifetime import Owner, Resources
 from gda.nic.placement import HostSlab, check_kind, make_slab, page_range
-from gda.nic.remote import RemoteMemory, key_in_memory
+from gda.nic.remote import RemoteMemory, flags_of, key_in_memory
 
 if TYPE_CHECKING:
     from gda.nic.device import Nic
@@ -124,7 +124,12 @@ class Memory(Owner):
     def remote(self) -> RemoteMemory:
         """What another process needs to reach this memory."""
         self._resources.check()
-        return RemoteMemory(self.address, self.bytes, self.rkey, self.is_gpu)
+        return RemoteMemory(self.address, self.bytes, self.rkey, self.is_gpu, self.is_relaxed)
+
+    @property
+    def is_relaxed(self) -> bool:
+        """Whether what is written here may be seen before earlier writes: no place for signals."""
+        return "relaxed_ordering" in self.access
 
     def read(self, offset: int, bytes: int) -> builtins.bytes:
         """Copy bytes out, from host or GPU memory. Raises OutOfBoundsError."""
@@ -163,7 +168,7 @@ class Memory(Owner):
             bytes=self.bytes,
             lkey_be=key_in_memory(self.lkey),
             rkey_be=key_in_memory(self.rkey),
-            flags=int(formats.GDA_MR_GPU) if self.is_gpu else 0,
+            flags=flags_of(self.is_gpu, self.is_relaxed),
         )
 
 

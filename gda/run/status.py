@@ -16,6 +16,7 @@ from gda.errors import (
     DeviceStatusError,
     HandleError,
     NotConnectedError,
+    OrderingError,
     OutOfBoundsError,
     QueueFullError,
 )
@@ -36,6 +37,7 @@ _CLASSES: dict[str, type[DeviceStatusError]] = {
     "GDA_BAD_HANDLE": HandleError,
     "GDA_NO_RECEIVE_QUEUE": HandleError,
     "GDA_SIGNAL_TIMEOUT": DeadlineError,
+    "GDA_RELAXED_SIGNAL": OrderingError,
 }
 
 

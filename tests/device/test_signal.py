@@ -173,3 +173,26 @@ def test_flush_waits_for_what_has_no_completion_of_its_own(k: Kernel, owned: boo
     assert result[0] == 0
     k.flush[1, 1](queue, 0, result)
     assert (result[0], queue.send_counter) == (0, 2 + swap), "a second one has nothing to do"
+
+
+RELAXED = ToyMemory(1 << 16, rkey=0x55667788, address=REMOTE.address, flags=int(formats.GDA_MR_RELAXED))
+
+
+@pytest.mark.parametrize("operation", [ADD, SET])
+def test_a_signal_in_relaxed_memory_is_refused(k: Kernel, owned: bool, operation: int) -> None:
+    """It could be seen before the data. Nothing is posted; strict memory at the same place is fine."""
+    queue = ToyQueue(owned=owned)
+    ticket = np.zeros(1, np.uint64)
+    k.signal[1, 1](queue, RELAXED, 0, 1, operation, ticket)
+    assert int(ticket[0]) & FAILED and int(ticket[0]) & 0xFF == formats.GDA_RELAXED_SIGNAL
+    k.put_signal[1, 1](queue, RELAXED, 64, LOCAL, 0, 8, 0, 1, operation, ticket)
+    assert int(ticket[0]) & FAILED and int(ticket[0]) & 0xFF == formats.GDA_RELAXED_SIGNAL
+    k.put_signal[1, 1](queue, REMOTE, 64, LOCAL, 0, 8, 0, 1, operation, ticket)
+    assert not int(ticket[0]) & FAILED
+
+
+def test_what_checks_nothing_refuses_nothing(owned: bool) -> None:
+    unchecked = Kernel("#define GDA_UNCHECKED\n" + SOURCE, target="host")
+    ticket = np.zeros(1, np.uint64)
+    unchecked.signal[1, 1](ToyQueue(owned=owned), RELAXED, 0, 1, SET, ticket)
+    assert not int(ticket[0]) & FAILED

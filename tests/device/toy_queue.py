@@ -27,16 +27,19 @@ def aligned(count: int, fill: int = 0) -> np.ndarray:
 class ToyMemory:
     """A memory region with keys as registered."""
 
-    def __init__(self, count: int, lkey: int = 0x11223344, rkey: int = 0x55667788, address: int | None = None) -> None:
+    def __init__(
+        self, count: int, lkey: int = 0x11223344, rkey: int = 0x55667788, address: int | None = None, *, flags: int = 0
+    ) -> None:
         self.data = aligned(max(count, 1))
         self.address = self.data.ctypes.data if address is None else address
         self.bytes = count
         self.lkey, self.rkey = lkey, rkey
+        self.flags = flags
 
     def __gda_argument__(self, target: str) -> tuple[str, bytes]:
         swapped = [int.from_bytes(key.to_bytes(4, "big"), "little") for key in (self.lkey, self.rkey)]
         return "gda_mr", formats.layouts["gda_mr"].pack(
-            addr=self.address, bytes=self.bytes, lkey_be=swapped[0], rkey_be=swapped[1]
+            addr=self.address, bytes=self.bytes, lkey_be=swapped[0], rkey_be=swapped[1], flags=self.flags
         )
 
 

@@ -183,21 +183,31 @@ def test_remote_memory_travels(nic):
         RemoteMemory.from_bytes(data[:10] + bytes([data[10] ^ 1]) + data[11:])
 
 
+def test_relaxed_ordering_travels_with_the_memory(nic):
+    rights = ("local_write", "remote_write", "remote_atomic")
+    relaxed, strict = nic.allocate(64, access=(*rights, "relaxed_ordering")), nic.allocate(64, access=rights)
+    assert relaxed.is_relaxed and not strict.is_relaxed
+    for memory, flags in ((relaxed, formats.GDA_MR_RELAXED), (strict, 0)):
+        for thing in (memory, memory.remote, RemoteMemory.from_bytes(memory.remote.to_bytes())):
+            assert formats.layouts["gda_mr"].unpack(thing.__gda_argument__("host")[1])["flags"] == flags
+
+
 @given(st.binary(max_size=60))
 def test_foreign_bytes_are_no_remote_memory(data):
     with pytest.raises(ArgumentError):
         RemoteMemory.from_bytes(data)
 
 
-@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.booleans())
-def test_any_remote_memory_travels(address, bytes, rkey, is_gpu):
-    remote = RemoteMemory(address, bytes, rkey, is_gpu)
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 3))
+def test_any_remote_memory_travels(address, bytes, rkey, flags):
+    remote = RemoteMemory(address, bytes, rkey, bool(flags & 1), bool(flags & 2))
     assert RemoteMemory.from_bytes(remote.to_bytes()) == remote
     kind, argument = remote.__gda_argument__("host")
     fields = formats.layouts[kind].unpack(argument)
     assert (fields["addr"], fields["bytes"], fields["rkey_be"]) == (
         address, bytes, int.from_bytes(rkey.to_bytes(4, "big"), "little"),
     )  # fmt: skip
+    assert fields["flags"] == flags
 
 
 def test_unmapped_memory_leaves_nothing_behind(nic, software):

@@ -23,6 +23,7 @@ from gda.errors import (
     DeviceStatusError,
     HandleError,
     NotConnectedError,
+    OrderingError,
     OutOfBoundsError,
     QueueFullError,
 )
@@ -184,6 +185,7 @@ def word(**fields: int) -> int:
         ("GDA_NOT_CONNECTED", NotConnectedError),
         ("GDA_BAD_HANDLE", HandleError),
         ("GDA_NO_RECEIVE_QUEUE", HandleError),
+        ("GDA_RELAXED_SIGNAL", OrderingError),
     ],
 )
 def test_status_becomes_an_exception(k: Kernel, code: str, error: type[DeviceStatusError]) -> None:

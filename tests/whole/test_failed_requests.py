@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import gda
-from gda.errors import CompletionError, OutOfBoundsError
+from gda.errors import CompletionError, OrderingError, OutOfBoundsError
 from gda.nic import Memory, Nic, QueuePair
 
 KERNELS = r"""
@@ -105,3 +105,34 @@ def test_a_request_that_was_never_written_has_no_ranges(kernels, things):
     with pytest.raises(OutOfBoundsError) as caught:
         kernels.put[1, 1](a, target, source, 1 << 20, 0)
     assert (caught.value.operation, caught.value.local, caught.value.remote) == ("", None, None)
+
+
+SIGNALS = r"""
+#include <gda/gda.h>
+GDA_KERNEL(notify)(gda_qp* qp, gda_mr dst, gda_mr src, gda_mr signals, gda_status* status) {
+    *status = gda_wait(qp, gda_put_signal(qp, dst, 0, src, 0, 64, signals, 0, 1, GDA_SIGNAL_ADD), GDA_MS(2000));
+}
+GDA_KERNEL(notify_warp)(gda_qp* qp, gda_mr dst, gda_mr src, gda_mr signals, gda_status* status) {
+    gda_ticket t = gda_put_signal_warp(qp, dst, 0, src, 0, 64, signals, 0, 1, GDA_SIGNAL_ADD);
+    gda_status s = gda_wait(qp, t, GDA_MS(2000));
+    if (threadIdx.x == 0) *status = s;
+}
+"""
+
+
+def test_a_signal_in_relaxed_memory(nic, things):
+    """Data may lie in memory with relaxed ordering, the signal behind it may not."""
+    a, source, _ = things
+    rights = ("remote_write", "remote_atomic")
+    relaxed, strict = nic.allocate(64, access=(*rights, "relaxed_ordering")), nic.allocate(64, access=rights)
+    kernels = gda.Kernel(SIGNALS)
+    for kernel, threads in ((kernels.notify, 1), (kernels.notify_warp, 32)):
+        reserved = a.read_handle()["reserved"]
+        with pytest.raises(OrderingError, match="relaxed ordering") as caught:
+            kernel[1, threads](a, relaxed, source, relaxed)
+        assert caught.value.qpn == a.qpn and "without relaxed_ordering" in caught.value.advice
+        assert a.read_handle()["reserved"] == reserved, "something was posted all the same"
+        kernel[1, threads](a, relaxed, source, strict)
+    assert strict.read(0, 8) == (2).to_bytes(8, "little")
+    for memory in (relaxed, strict):
+        memory.close()

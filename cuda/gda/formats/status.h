@@ -18,6 +18,7 @@ enum status_code {
     GDA_BAD_HANDLE = 6,        // null, or made for another version of the library
     GDA_NO_RECEIVE_QUEUE = 7,  // a receive on a queue pair that was made without a receive queue
     GDA_SIGNAL_TIMEOUT = 8,    // the deadline passed before a signal came; see signal_status
+    GDA_RELAXED_SIGNAL = 9,    // a signal in memory whose writes may pass earlier ones (relaxed ordering)
 };
 
 // The word is the first dword << 32 | the second, so that `code` is its low byte.
