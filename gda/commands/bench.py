@@ -36,8 +36,14 @@ _SIDES = (
 )
 _TRANSFERS = {
     "latency": (
-        "time of one put from post to completion, by a kernel and by the CPU",
-        "One put in flight: from before the post to after its completion was read, by size; median and 99 %. ",
+        "one put: who triggers it (CPU, proxy, stream, kernel), its steps, and by size",
+        "Three questions. Who triggers: the time from the moment at which a kernel decides to send eight bytes to the "
+        "moment at which a kernel knows that they are there, by one clock, when the kernel ends and Python posts (a "
+        "request built, or prepared before); when the kernel asks a CPU proxy (compiled code) through a word in host "
+        "memory; when the stream rings for a prepared request; when the kernel rings for one; when it does it all, on "
+        "a queue that all may share or on its own. Then bursts to addresses that the kernel has computed. Steps: "
+        "what of a kernel's put is building, barriers, doorbell, NIC, looking for the completion. By size: from before "
+        "the post to after its completion was read. ",
         "For one small message the CPU's way is often the faster: a kernel pays for fences and for reading over the "
         "bus. What posting itself takes of it stands below the table. "
         "example: python -m gda bench latency --json latency.json --plot latency.png",

@@ -249,6 +249,19 @@ class CudaModule:
         with _cupy().cuda.Device(self._device):
             return gpu_moment()
 
+    def enqueue(
+        self, name: str, packed: Packed, stream: Any, grid: tuple[int, int, int], block: tuple[int, int, int]
+    ) -> None:
+        """Launch on a stream of the caller's, who answers for the rest: no shared memory, no end is looked for."""
+        cupy = _cupy()
+        values = [ctypes.create_string_buffer(value, max(1, len(value))) for value in packed.values]
+        pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+        where = (self._functions[name].kernel.ptr, *grid, *block, 0, stream.ptr)
+        try:
+            cupy.cuda.driver.launchKernel(*where, ctypes.addressof(pointers), 0)
+        except cupy.cuda.driver.CUDADriverError as error:
+            raise CudaError(f"launch of kernel {name}", int(error.status), str(error)) from None
+
     def start(
         self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int
     ) -> CudaRun:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from gda import config, notes
 from gda.errors import ArgumentError, UnavailableError
@@ -211,6 +211,21 @@ class Function:
     def __repr__(self) -> str:
         wanted = ", ".join(parameter.text for parameter in self.declared.parameters)
         return f"<kernel {self.name}({wanted}) on {self._kernel.where}>"
+
+    def enqueue(self, stream: Any, grid: int, block: int, *arguments: object) -> Packed:
+        """Put a launch into a CUDA stream of the caller's, between other work there. On a GPU only.
+
+        The caller keeps what is answered until the stream has come past it, and passes `status`, if there is one, and
+        looks at it: nobody else waits for the kernel or hears of its errors.
+        """
+        from gda.run.cuda import CudaModule
+
+        module = self._kernel._module
+        if not isinstance(module, CudaModule):
+            raise UnavailableError(f"kernel {self.name} runs on {module.where}, which has no streams")
+        packed = pack(self.declared, arguments, module.target, self._aliases, self._sizes)
+        module.enqueue(self.name, packed, stream, (grid, 1, 1), (block, 1, 1))
+        return packed
 
     def launch(
         self, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, arguments: Sequence[object]

@@ -113,6 +113,31 @@ def test_a_queue_that_lost_a_request_gives_no_figure() -> None:
         _check(queue, 5, "thread_owned")
 
 
+WAYS = ["CPU, built", "CPU, prepared", "CPU proxy", "stream, prepared", "kernel, prepared", "kernel",
+        "kernel, own queue"]  # fmt: skip
+BURSTS = ["CPU, built", "CPU proxy", "kernel", "kernel, own queue"]
+
+
+def check_triggers(data: dict[str, Any], shown: str, *, missing: str = "stream, prepared") -> None:
+    """What `bench latency` says of who triggers, and of the steps."""
+    turns = data["triggers"]
+    besides = list(dict.fromkeys(turn["beside"] for turn in turns))
+    ways = [way for way in WAYS if way != missing]
+    assert [(t["beside"], t["burst"], t["who"]) for t in turns] == [
+        (beside, burst, who) for beside in besides for burst, of in ((1, ways), (64, BURSTS)) for who in of
+    ]
+    assert [line.split(":")[0] for line in data["not_measured"]] == [missing] * bool(missing)
+    for turn in turns:
+        assert 0 < turn["fastest_ns"] <= turn["median_ns"] <= turn["p99_ns"]
+        assert sum(turn["counts"]) == turn["rounds"] >= 20 and len(turn["edges_ns"]) == len(turn["counts"]) + 1
+        assert turn["edges_ns"] == sorted(turn["edges_ns"]) and turn["edges_ns"][0] == turn["fastest_ns"]
+    assert shown.count("times what the CPU proxy takes") == 2 * len(besides)
+    of = [step for step in data["steps"] if step["record"]]
+    assert [step["step"] for step in of] == ["build", "barrier", "ring", "nic", "look", "clock"]
+    assert all(step["p99_ns"] >= step["median_ns"] >= 0 for step in data["steps"])
+    assert sum(step["mean_ns"] for step in of) > 0 and "barrier before the record" in shown
+
+
 TRANSFERS = ["latency", "rate", "bandwidth", "cpu"]
 
 
@@ -133,6 +158,7 @@ def test_a_kernel_beside_the_cpu(
         assert row["cpu_ns_per_put"] > 0 and row["nic_cpu_ns_per_put"] >= 0 and row["sm_ns_per_put"] == 0
     if measure == "latency":
         assert "posting alone takes" in shown and "times the CPU's" in shown
+        check_triggers(data, shown)
     if measure == "rate":
         assert "posting alone, 1 thread" in shown and "kernel, 1 x 32 threads" in shown
     if measure == "bandwidth":
@@ -197,6 +223,14 @@ def test_a_kernel_beside_the_cpu_on_a_gpu(tmp_path: Path) -> None:
     rows = json.loads(file.read_text())["rows"]
     assert all((row["sm_ns_per_put"] > 0) == (row["who"] == "kernel") for row in rows)
     assert all(row["load_alone_flops"] > 1e12 for row in rows if row["beside"])
+
+
+@pytest.mark.gpu
+def test_who_triggers_on_a_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All ways, the stream's too; also beside a product that fills the GPU."""
+    file = tmp_path / "out.json"
+    assert main(["bench", "latency", "--seconds", "0.01", "--json", str(file)]) == 0
+    check_triggers(json.loads(file.read_text()), capsys.readouterr().out, missing="")
 
 
 @pytest.mark.gpu

@@ -1,67 +1,103 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of measurements, by matplotlib (the extra `plot`): bars and curves, with the ceilings drawn."""
+"""Pictures of measurements, by matplotlib (the extra `plot`): sheets of bars and curves, with the ceilings drawn."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["bars", "curves"]
+__all__ = ["Bars", "Curves", "Points", "draw"]
+
+Points = Sequence[tuple[float, float]]
 
 _WIDTH = 10.0  # inches
 _TITLE = 120  # letters of a line
 _ROW = 0.2  # inches a bar
+_CURVES = 5.0  # inches: the height of a panel that stands alone in its row; two a row are lower
+_CURVES_OF_TWO = 3.8
 
 
-def bars(
-    file: str, title: str, unit: str, names: Sequence[str], series: Mapping[str, Sequence[float | None]], *,
-    ceilings: Mapping[str, float] | None = None,
-) -> None:  # fmt: skip
+@dataclass(frozen=True)
+class Bars:
     """Horizontal bars on a logarithmic axis, a group for each name; `ceilings` are dashed lines."""
-    figure, axes = _axes(1.5 + _ROW * len(names) * (len(series) + 0.5))
-    height = 0.8 / len(series)
-    for number, (label, values) in enumerate(series.items()):
-        places = [i + height * (number - (len(series) - 1) / 2) for i in range(len(names))]
-        drawn = axes.barh(places, [v or float("nan") for v in values], height, label=label)
-        axes.bar_label(drawn, [f"{v:,.3g}" if v else "" for v in values], padding=2, fontsize=6)
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xlabel(unit)
-    axes.margins(x=0.15, y=0.01)
-    for label, value in (ceilings or {}).items():
-        axes.axvline(value, linestyle="--", linewidth=1, color="black")
-        axes.annotate(f" {label}", (value, -0.5), fontsize=8, annotation_clip=False)
-    _finish(figure, axes, title, file)
+
+    unit: str
+    names: Sequence[str]
+    series: Mapping[str, Sequence[float | None]]
+    ceilings: Mapping[str, float] = field(default_factory=dict)
+    title: str = ""
+
+    def height(self, columns: int) -> float:
+        """Inches."""
+        return 1.2 + _ROW * len(self.names) * (len(self.series) + 0.5)
+
+    def draw(self, axes: Any) -> None:
+        """Into a panel."""
+        height = 0.8 / len(self.series)
+        for number, (label, values) in enumerate(self.series.items()):
+            places = [i + height * (number - (len(self.series) - 1) / 2) for i in range(len(self.names))]
+            drawn = axes.barh(places, [v or float("nan") for v in values], height, label=label)
+            axes.bar_label(drawn, [_number(v) for v in values], padding=2, fontsize=6)
+        axes.set_yticks(range(len(self.names)), self.names, fontsize=8)
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.set_xlabel(self.unit)
+        axes.margins(x=0.15, y=0.01)
+        for label, value in self.ceilings.items():
+            axes.axvline(value, linestyle="--", linewidth=1, color="black")
+            axes.annotate(f" {label}", (value, -0.5), fontsize=8, annotation_clip=False)
 
 
-def curves(
-    file: str, title: str, labels: tuple[str, str], lines: Mapping[str, Sequence[tuple[float, float]]], *,
-    ceilings: Mapping[str, Sequence[tuple[float, float]]] | None = None,
-) -> None:  # fmt: skip
-    """Lines of (x, y) on logarithmic axes; `ceilings` are dashed."""
-    figure, axes = _axes(6.0)
-    for label, points in lines.items():
-        axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=label)
-    for label, points in (ceilings or {}).items():
-        axes.plot(*zip(*points, strict=True), linestyle="--", linewidth=1, color="black", label=label)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel(labels[0])
-    axes.set_ylabel(labels[1])
-    axes.grid(True, which="both", linewidth=0.3)
-    _finish(figure, axes, title, file)
+@dataclass(frozen=True)
+class Curves:
+    """Lines of (x, y) on logarithmic axes; `ceilings` are dashed, each with its own pattern."""
+
+    labels: tuple[str, str]
+    lines: Mapping[str, Points]
+    ceilings: Mapping[str, Points] = field(default_factory=dict)
+    title: str = ""
+
+    def height(self, columns: int) -> float:
+        """Inches."""
+        return _CURVES if columns == 1 else _CURVES_OF_TWO
+
+    def draw(self, axes: Any) -> None:
+        """Into a panel."""
+        for label, points in self.lines.items():
+            axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=label)
+        for number, (label, points) in enumerate(self.ceilings.items()):
+            axes.plot(
+                *zip(*points, strict=True), linestyle=("--", ":", "-.")[number % 3], linewidth=1, color="black",
+                label=label,
+            )  # fmt: skip
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xlabel(self.labels[0], fontsize=8)
+        axes.set_ylabel(self.labels[1], fontsize=8)
+        axes.grid(True, which="both", linewidth=0.3)
 
 
-def _axes(height: float) -> tuple[Any, Any]:
+def _number(value: float | None) -> str:
+    return "" if not value else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def draw(file: str, title: str, panels: Sequence[Bars | Curves], columns: int = 1) -> None:
+    """Write a PNG with the panels, row by row."""
     from matplotlib.figure import Figure  # its own canvas: no display and no global state
 
-    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-    return figure, figure.add_subplot()
-
-
-def _finish(figure: Any, axes: Any, title: str, file: str) -> None:
-    axes.set_title(textwrap.fill(title, _TITLE), fontsize=9)
-    axes.legend(fontsize=8)
+    rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
+    heights = [max(panel.height(columns) for panel in row) for row in rows]
+    figure = Figure(figsize=(_WIDTH, sum(heights) + 0.5), layout="constrained")
+    grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
+    for number, row in enumerate(rows):
+        for place, panel in enumerate(row):
+            last = place + 1 == len(row)
+            axes = figure.add_subplot(grid[number, place:] if last else grid[number, place])
+            panel.draw(axes)
+            axes.set_title(panel.title, fontsize=9)
+            if len(panel.lines if isinstance(panel, Curves) else panel.series) + len(panel.ceilings) > 1:
+                axes.legend(fontsize=7 if columns > 1 else 8)
+    figure.suptitle(textwrap.fill(title, _TITLE), fontsize=9)
     figure.savefig(file, dpi=120, format="png")

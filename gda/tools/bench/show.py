@@ -21,8 +21,10 @@ from gda.tools.bench.post import PostCost
 __all__ = [
     "NO_PLOT",
     "Other",
+    "bars_text",
     "check_outputs",
     "cost_text",
+    "print_heading",
     "print_table",
     "rate_text",
     "read_other",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 _WIDE = 200
+_BARS = "▁▂▃▄▅▆▇█"
 NO_PLOT = 'pip install "gda[plot]" (it needs matplotlib), or leave --plot out'
 
 
@@ -46,6 +49,12 @@ def rate_text(per_second: float) -> str:
     return f"{per_second / 1e6:,.{0 if per_second >= 1e8 else 1 if per_second >= 1e7 else 2}f} M/s"
 
 
+def bars_text(counts: Sequence[int]) -> str:
+    """A histogram in a line: blanks where there is nothing."""
+    most = max(*counts, 1)
+    return "".join(" " if n == 0 else _BARS[min(7, int(n * 7 / most + 0.5))] for n in counts)
+
+
 def check_outputs(json_file: str | None, plot_file: str | None) -> None:
     """Refuse before a long measurement what could not be written after it."""
     for name in (json_file, plot_file):
@@ -59,6 +68,11 @@ def check_outputs(json_file: str | None, plot_file: str | None) -> None:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise UnavailableError(f"--plot needs matplotlib, which cannot be imported ({error})", NO_PLOT) from None
+
+
+def print_heading(text: str) -> None:
+    """A line before the tables, which says what holds for all of them."""
+    Console(highlight=False, soft_wrap=True).print(text)
 
 
 def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
