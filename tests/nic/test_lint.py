@@ -293,6 +293,23 @@ def test_options_of_connect(software, nic, kind, option, value):
         assert a.state == "RTS"
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("queue_pair", "depth", 3, (1, 32768)), ("queue_pair", "depth", 65536, (1, 32768)),
+        ("queue_pair", "receive_depth", 2, (4, 32768)), ("queue_pair", "psn", 1 << 24, (0, (1 << 24) - 1)),
+        ("queue_pair", "user_index", -1, (0, (1 << 24) - 1)), ("host_queue_pair", "psn", -1, (0, (1 << 24) - 1)),
+        ("host_queue_pair", "inline_bytes", 829, (0, 828)),
+    ],
+)  # fmt: skip
+def test_options_of_queue_pairs(software, nic, case):
+    kind, option, value, bounds = case
+    before = software.objects()
+    error = refused(software, lambda: getattr(nic, kind)(**{option: value}))
+    assert isinstance(error, FieldError) and (error.field, error.value, error.bounds) == (option, value, bounds)
+    assert software.objects() == before
+
+
 def test_options_of_connect_reach_the_nic(nic):
     with nic.queue_pair() as a, nic.queue_pair() as b:
         a.connect(b.info, rnr_retry=3, min_rnr_timer=5, max_rd_atomic=4, ack_timeout=9, retry_count=2)
