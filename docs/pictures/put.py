@@ -66,6 +66,7 @@ def rows(directory: Path) -> list[list[str]]:
     for line in listed.splitlines():
         interface, direction, *rest = line.split("\t")
         number = interface.rpartition("-")[2]  # of the slot: the first NIC has 0 in a directory of its own
+        rest[-1] = rest[-1].partition("; posted by")[0].partition("; answered by")[0]  # other numbers each time
         found.append([f"mlx5_{number} {DIRECTIONS[int(direction, 0) % 4]}", *(text.strip() for text in rest)])
     return found
 

@@ -26,7 +26,9 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
         "--address", metavar="A[,B]", help="addresses of this host on which to reach others, UDP port 4791"
     )
     program.add_argument("--faults", metavar="SPEC", help='faults of the network, such as "drop=5%%,seed=7"')
-    program.add_argument("--capture", metavar="FILE", help="write every packet to this pcapng file")
+    program.add_argument(
+        "--pcap", "--capture", dest="capture", metavar="FILE", help="write every packet to this pcapng file"
+    )
     program.add_argument("program", nargs=argparse.REMAINDER, help="the program and its arguments, after --")
 
 

@@ -332,6 +332,11 @@ bool Device::set_capture(const std::string& path, std::string* problem) {
     return state_->port->set_capture(path, problem);
 }
 
+void Device::set_through_libibverbs(uint32_t qpn) {
+    Hold hold(*state_);
+    if (Qp* qp = state_->qp(qpn)) qp->through_libibverbs = true;
+}
+
 bool Device::set_trace(const std::string& directory, uint32_t log_events, uint32_t skip, std::string* problem) {
     Hold hold(*state_);
     if (!directory.empty()) return state_->trace.open(directory, state_->slot, log_events, skip, problem);

@@ -127,6 +127,8 @@ class Device {
     // ends it. False: *problem says why, and nothing changed.
     bool set_faults(const std::string& text, std::string* problem);
     bool set_capture(const std::string& path, std::string* problem);
+    // The requests of that queue pair are written by libibverbs, on the CPU; of others by a kernel. For captures.
+    void set_through_libibverbs(uint32_t qpn);
     // A trace of what it does (engine/trace.h), in a file of that directory; an empty path ends it.
     bool set_trace(const std::string& directory, uint32_t log_events, uint32_t skip, std::string* problem);
     void synchronize_trace();

@@ -8,6 +8,7 @@
 
 #include "sim/engine/ordering.h"
 #include "sim/engine/packet.h"
+#include "sim/engine/poster.h"
 
 namespace sim {
 
@@ -24,7 +25,8 @@ void add_aeth(uint32_t msn, uint8_t syndrome, Packet* packet) {
     packet->header_bytes += GDA_BYTES_OF(aeth);
 }
 
-bool deliver(DeviceState& s, Qp* qp, const Packet& packet) {
+bool deliver(DeviceState& s, Qp* qp, Packet& packet) {
+    if (s.port->capture().on()) packet.note_words = who_answered(s);
     if (!qp->link->send(packet)) {
         s.report.count(Counter::link_full);
         return false;

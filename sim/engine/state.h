@@ -244,7 +244,8 @@ struct Qp {
     Xrcd* xrcd = nullptr;  // of the receiving end of XRC
     CounterSet* counter_set = nullptr;
     uint32_t user_index = 0;
-    uint8_t port = 1;  // of the NIC, since INIT: its addresses and its cable
+    uint8_t port = 1;                 // of the NIC, since INIT: its addresses and its cable
+    bool through_libibverbs = false;  // its requests are written by that library, on the CPU
     bool recordless = false, has_receives = false, migrated = false;
     Region send_ring, receive_ring, record;
     uint32_t send_blocks = 0, receive_entries = 0, receive_stride = 0;
@@ -382,6 +383,7 @@ struct DeviceState {
     alignas(64) uint8_t wqe[1024];  // the WQE at hand
     std::vector<uint8_t> bounce;    // GPU payload on its way to another process
     Ordering ordering;
+    std::string note;             // of the packet at hand, for a capture
     std::vector<iovec> parts;     // of the payload at hand
     size_t command_bytes = 0;     // of the command at hand: some end in a list
     std::vector<uint8_t> window;  // basic blocks fetched from GPU memory

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "sim/engine/packet.h"
+#include "sim/engine/poster.h"
 #include "sim/engine/retry.h"
 #include "sim/engine/vendor.h"
 
@@ -142,6 +143,7 @@ bool in_window(const Qp* qp, const Link* link) {
 bool hand_over(DeviceState& s, Qp* qp, const Message& m, Link* link, uint32_t packets, Packet* packet) {
     packet->note_index = m.index;
     packet->note_again = psn_difference(qp->cursor_psn, qp->fresh_psn) < 0;
+    if (s.port->capture().on()) packet->note_words = who_posted(s, qp, m);
     const uint64_t left = s.trace.time();  // a loopback delivers within the call
     if (!link->send(*packet)) {
         s.report.count(Counter::link_full);

@@ -132,7 +132,8 @@ std::string comment_of(const Packet& packet, const std::string& remark) {
     int n = std::snprintf(words, sizeof words, "QP 0x%06x", packet.note_qpn);
     if (packet.note_index >= 0) n += std::snprintf(words + n, sizeof words - n, ", WQE %d", packet.note_index);
     if (packet.note_again) n += std::snprintf(words + n, sizeof words - n, ", sent again");
-    return words + (remark.empty() ? "" : "; " + remark);
+    return words + (remark.empty() ? "" : "; " + remark) + (packet.note_words ? "; " : "") +
+           (packet.note_words ? packet.note_words : "");
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A capture of what a NIC sends and receives, as a pcapng file that Wireshark opens. What it sends is recorded before
 // faults befall it, with what they will be; what arrives from other NICs, when it arrives. Each packet has a comment:
-// queue pair, WQE, whether it was sent before, faults. Used by tapped.h and the port.
+// queue pair, WQE, whether it was sent before, faults, and who posted it (the engine's words). Used by tapped.h and the
+// port.
 //
 // Several NICs, also of several processes, may write into one file: each appends an interface to its only section.
 // Every packet is written at once and whole, so that a program that is killed leaves a readable file.

@@ -31,10 +31,11 @@ struct Packet {
     uint32_t run_mtu = 0;  // 0: one packet. Else a run, cut at this many payload bytes; its header is that of an
                            // unsegmented message or part: the opcode tells whether it begins and ends the message
     // For people who read a capture; not on the wire.
-    uint32_t note_qpn = 0;            // the queue pair that sent it
-    int32_t note_index = -1;          // WQE it belongs to; -1: none
-    bool note_again = false;          // sent before
-    mutable bool unreadable = false;  // set by whoever copies the payload, when its pages are gone: nothing was sent
+    uint32_t note_qpn = 0;             // the queue pair that sent it
+    int32_t note_index = -1;           // WQE it belongs to; -1: none
+    bool note_again = false;           // sent before
+    const char* note_words = nullptr;  // who made it; valid during the call only
+    mutable bool unreadable = false;   // set by whoever copies the payload, when its pages are gone: nothing was sent
 };
 
 class Link {

@@ -243,6 +243,7 @@ int create(Context& context, Request& request) {
     if (int error = fill_rings(*qp, driver, receives, srq, in)) return error;
     if (int error = execute(firmware)) return error;
     qp->qpn = static_cast<uint32_t>(GDA_GET(create_qp_out, firmware.out, qpn));
+    if (const Nic nic; nic) nic->set_through_libibverbs(qp->qpn);
     qp->signal_all = flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
     qp->service = service;
     qp->max_inline = limits.max_inline_data;

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -141,10 +142,12 @@ def test_under_virtual_time_a_run_is_a_function_of_its_seed(tmp_path: Path) -> N
 
 
 def trace_of(packet: bytes) -> tuple[bytes, int, int, bytes, bytes]:
-    """Time, length, opcode, PSN and comment of a packet block."""
+    """Time, length, opcode, PSN and comment of a packet block, but for the number of the process."""
     length = int.from_bytes(packet[20:24], sys.byteorder)
     bth = 28 + 14 + (40 if packet[28 + 12 : 28 + 14] == b"\x86\xdd" else 20) + 8
-    return packet[12:20], length, packet[bth], packet[bth + 9 : bth + 12], packet[28 + (length + 3) // 4 * 4 : -4]
+    options = packet[28 + (length + 3) // 4 * 4 : -4]
+    comment = re.split(rb"; (?:posted|answered) by ", options[options.index(b"QP 0x") :])[0]
+    return packet[12:20], length, packet[bth], packet[bth + 9 : bth + 12], comment
 
 
 def test_a_program_runs_with_faults_and_a_capture(tmp_path: Path) -> None:
