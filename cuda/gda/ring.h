@@ -99,6 +99,7 @@ GDA_DEVICE claim reserve(gda_qp* qp, const queue_view& q, uint64_t count, uint32
 // Tells the NIC that the WQEs below `end` are written: record and register. The caller has the token or owns the queue,
 // and the barrier wqe_before_doorbell_record (or that of own ones) stands behind it.
 GDA_DEVICE void tell_nic(const queue_view& q, uint64_t end) {
+    trace(prm::TRACE_RING, q.qpn, end - 1);  // first: the NIC may see the record before the doorbell
     uint32_t counter = static_cast<uint16_t>(end);
     if ((q.flags & GDA_QP_RECORDLESS) == 0) {
         target::store_record(q.record, be32(GDA_FIELD(qp_doorbell_record, send_counter, counter)));
@@ -106,7 +107,6 @@ GDA_DEVICE void tell_nic(const queue_view& q, uint64_t end) {
     } else {
         target::wqe_before_doorbell(q.scope);
     }
-    trace(prm::TRACE_RING, q.qpn, end - 1);  // before, for what the NIC notes of it comes later
     // First dword at the lower address: the low half of the store.
     target::store_doorbell(q.doorbell, join(be32(GDA_FIELD(send_doorbell, qpn, q.qpn)),
                                             be32(GDA_FIELD(send_doorbell, wqe_index, counter))));

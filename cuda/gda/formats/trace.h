@@ -12,7 +12,7 @@ enum trace_kind {
     // A kernel's thread: `index` is that of the WQE, 32 bits of it; `lane` the thread's number in the grid.
     TRACE_RESERVE = 1,  // took slots: `index` the first, `aux` how many
     TRACE_WRITE = 2,    // wrote the request into its slot
-    TRACE_RING = 3,     // rang the doorbell: for all up to `index`
+    TRACE_RING = 3,     // begins to tell the NIC, by record and doorbell, of all up to `index`
     TRACE_POLL = 4,     // found in the completion queue that all up to `index` are complete
     TRACE_DONE = 5,     // its wait ended: `index` is that of the ticket, `aux` the status code
     // The NIC: `index` has 16 bits. Of the requester `qpn` is its own and `lane` its peer's; the responder names the

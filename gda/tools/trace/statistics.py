@@ -17,8 +17,8 @@ __all__ = ["Stage", "histogram", "print_table", "stages", "time_words"]
 # What happens between a moment and the next one, and by whom.
 WORDS = {
     ("reserve", "write"): "kernel writes the request into its slot",
-    ("write", "ring"): "kernel: barriers, record, doorbell",
-    ("ring", "seen"): "until the NIC has seen the doorbell",
+    ("write", "ring"): "kernel: whose turn it is to ring, barrier",
+    ("ring", "seen"): "record, barrier, doorbell, until the NIC has seen it",
     ("seen", "fetch"): "NIC reads the request",
     ("fetch", "wire"): "NIC: keys, first packet leaves",
     ("wire", "peer"): "on the wire, until the peer has carried out all of it",
