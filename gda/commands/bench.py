@@ -98,7 +98,7 @@ def _post(command: Add) -> None:
         "rows differ in who posts: one thread, a warp, a block, the whole GPU; to queues of their own or to one. On a "
         "GPU rings and records lie in its memory, the doorbell's page in pinned host memory, as with a card. On a CPU "
         "the rows have fewer threads, which one or two cores play: they show that the command works, not what a GPU "
-        "does.",
+        "does. Then fences, atomics, doorbells and records of each put, counted in launches of their own.",
         epilog="One thread alone is a time for each put, all else is puts a second of all threads together: read a row "
         "against the same row of another stack (--beside), not against the next row. The columns without record are of "
         "queue pairs that need none (a capability of the card). example: python -m gda bench post --unchecked --json "

@@ -16,7 +16,7 @@ from gda.errors import DeviceStatusError
 from gda.nic.plain import PlainQueue
 from gda.tools.bench import measure_post
 from gda.tools.bench.load import CpuLoad
-from gda.tools.bench.post import _check, shapes
+from gda.tools.bench.post import _check, count_post, shapes
 
 ROWS = [shape.row for shape in shapes(4, 64)]
 
@@ -53,13 +53,34 @@ def test_post_measures_twelve_rows_with_and_without_record_and_checks(
         assert row["posts"] >= 16384 and row["launches"] == 1
 
 
+def test_post_counts_what_each_put_takes(on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "post.json"
+    rows = ["thread_owned", "thread_shared", "warps_own"]
+    assert main(["bench", "post", "--launches", "1", "--json", str(file), *(f"--row={row}" for row in rows)]) == 0
+    assert "each put, without record" in capsys.readouterr().out
+    counts = {(c["row"], c["record"]): c for c in json.loads(file.read_text())["counts"]}
+    assert list(counts) == [(row, record) for row in rows for record in (True, False)]
+    for (row, record), c in counts.items():
+        assert c["records"] == (c["doorbells"] if record else 0)
+        assert c["posts"] == (4 * 32768 if row == "warps_own" else 32768)
+    alone, shared, warps = (counts[row, True] for row in rows)
+    assert (alone["doorbells"], alone["atomics"], alone["fences"]) == (1, 0, 2)
+    assert (shared["doorbells"], shared["atomics"]) == (1, 2)
+    assert (warps["doorbells"], warps["atomics"]) == (1 / 32, 0)
+
+
 def test_post_shows_another_stack_beside(on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "other.json"
     slow = {"row": "thread_owned", "record": True, "checks": True, "ns_per_post": 1e9}
     other.write_text(json.dumps({"stack": "Another", "rows": [slow]}))
     assert main(["bench", "post", "--launches", "1", "--row", "thread_owned", "--beside", str(other)]) == 0
     shown = capsys.readouterr().out
-    assert "Another, with record" in shown and "1,000.00 ms" in shown and "x" in shown.splitlines()[-2]
+    assert "┃ Another" in shown
+    with_record, without = (
+        next(line for line in shown.split("; posting alone")[n].splitlines() if "own queue" in line) for n in (1, 2)
+    )
+    assert with_record.rstrip().endswith("x │") and "1,000.00 ms" in with_record
+    assert without.count(" ms") == 0 and not without.rstrip().endswith("x │")
     other.write_text("[]")
     assert main(["bench", "post", "--beside", str(other)]) == 1
     assert "is no table of posting costs" in capsys.readouterr().err
@@ -214,6 +235,11 @@ def test_post_on_a_gpu() -> None:
     """Every row on the whole GPU: measure_post checks that each queue told the NIC all that was posted."""
     costs = measure_post(checks=(True, False), launches=1) + measure_post(launches=1, second_lap=True)
     assert len(costs) == 72 and all(cost.ns_per_post > 0 for cost in costs)
+    counts = {count.row: count for count in count_post(record=(True,))}
+    alone, warps = counts["thread_owned"], counts["warps_own"]
+    assert (alone.fences, alone.atomics, alone.doorbells, alone.records) == (2, 0, 1, 1)
+    assert (warps.atomics, warps.doorbells, warps.records) == (0, 1 / 32, 1 / 32)
+    assert all(0 < count.doorbells == count.records <= 1 for count in counts.values())
 
 
 @pytest.mark.gpu

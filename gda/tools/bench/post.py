@@ -23,13 +23,14 @@ from gda.nic.gpu import Gpu, use_gpu
 from gda.nic.plain import PlainMemory, PlainQueue
 from gda.run import Kernel
 
-__all__ = ["BYTES", "DEPTH", "PostCost", "Shape", "measure_post", "shapes"]
+__all__ = ["BYTES", "DEPTH", "PostCost", "PostCount", "Shape", "count_post", "measure_post", "shapes"]
 
 BYTES = 64  # of each put
 DEPTH = 32768  # blocks of a ring, the most a queue can have
 KERNELS = "#include <gda/kernels/bench.h>\n"
 UNCHECKED = "-DGDA_UNCHECKED"
 _SMALL_BLOCK = 128  # threads: kernels/bench.h has a kernel for these that is not short of registers
+_ATOMICS = ("additions", "notes", "parkings", "swaps", "raises")  # meters of read-modify-writes
 _SOURCE, _TARGET = 0x0000AABBCCDD0000, 0x1122334455660000  # nobody goes there
 
 
@@ -64,6 +65,23 @@ class PostCost:
     def posts_per_second(self) -> float:
         """Of all threads together."""
         return 1e9 / self.ns_per_post
+
+
+@dataclass(frozen=True)
+class PostCount:
+    """What the library did for each put of one shape, counted in a launch of a kernel that is compiled to count.
+
+    `atomics` are read-modify-writes of shared words, `fences` barriers of any name, `doorbells` writes to the NIC.
+    """
+
+    row: str
+    who: str
+    record: bool
+    posts: int
+    fences: float
+    atomics: float
+    doorbells: float
+    records: float
 
 
 def shapes(blocks: int, threads: int) -> list[Shape]:
@@ -145,56 +163,118 @@ def measure_post(
     `size` are blocks and threads of the large rows. The median of `launches`, after one that does not count. Every
     launch is checked: all that was posted was told to the NIC. `second_lap`: the ring is not new, see above.
     """
-    gpu, _ = use_gpu(0)
-    blocks, threads = size or _size(gpu)
-    wanted = [shape for shape in shapes(blocks, threads) if shape.row in (set(rows) or {shape.row})]
+    gpu, wanted = _wanted(rows, size)
     records = list(record)
     costs = []
     for checked in checks:
         kernel = Kernel(KERNELS, target="host" if gpu is None else "gpu", options=() if checked else (UNCHECKED,))
-        for owned in sorted({shape.owner != "" for shape in wanted}):
-            these = [shape for shape in wanted if (shape.owner != "") == owned]
-            count = max(shape.blocks if shape.own else 1 for shape in these)
-            for with_record in records:
-                with _queues(gpu, count, owned, with_record) as queues:
-                    arrays = _Arrays.on(gpu, [q.address for q in queues], max(s.blocks * s.threads for s in these))
-                    for shape in these:
-                        costs.append(
-                            _measure(kernel, shape, queues, arrays, launches, checked=checked, lap=int(second_lap))
-                        )
+        for shape, queues, arrays in _prepared(gpu, wanted, records):
+            costs.append(_measure(kernel, shape, queues, arrays, launches, checked=checked, lap=int(second_lap)))
     order = {shape.row: number for number, shape in enumerate(wanted)}
     return sorted(costs, key=lambda cost: (not cost.checks, order[cost.row], not cost.record))
+
+
+def count_post(
+    *,
+    record: Iterable[bool] = (True, False),
+    rows: Iterable[str] = (),
+    size: tuple[int, int] | None = None,
+    second_lap: bool = False,
+) -> list[PostCount]:
+    """Count what the rows of `measure_post` do, each in one launch of another kernel: counting takes time."""
+    gpu, wanted = _wanted(rows, size)
+    kernel = Kernel(KERNELS, target="host" if gpu is None else "gpu", meter=True)
+    counts = [
+        _count(kernel, shape, queues, arrays, int(second_lap))
+        for shape, queues, arrays in _prepared(gpu, wanted, list(record))
+    ]
+    order = {shape.row: number for number, shape in enumerate(wanted)}
+    return sorted(counts, key=lambda count: (order[count.row], not count.record))
+
+
+def _wanted(rows: Iterable[str], size: tuple[int, int] | None) -> tuple[Gpu | None, list[Shape]]:
+    gpu, _ = use_gpu(0)
+    blocks, threads = size or _size(gpu)
+    named = set(rows)
+    return gpu, [shape for shape in shapes(blocks, threads) if not named or shape.row in named]
+
+
+def _prepared(
+    gpu: Gpu | None, wanted: list[Shape], records: list[bool]
+) -> Iterator[tuple[Shape, list[PlainQueue], _Arrays]]:
+    """Each shape with queues of its kind."""
+    for owned in sorted({shape.owner != "" for shape in wanted}):
+        these = [shape for shape in wanted if (shape.owner != "") == owned]
+        count = max(shape.blocks if shape.own else 1 for shape in these)
+        for with_record in records:
+            with _queues(gpu, count, owned, with_record) as queues:
+                arrays = _Arrays.on(gpu, [q.address for q in queues], max(s.blocks * s.threads for s in these))
+                for shape in these:
+                    yield shape, queues, arrays
+
+
+def _region() -> tuple[PlainMemory, PlainMemory]:
+    return PlainMemory(_TARGET, DEPTH * BYTES), PlainMemory(_SOURCE, DEPTH * BYTES)
+
+
+@dataclass
+class _Launcher:
+    """Launches of one shape: all queues as new before each, and looked at after it."""
+
+    kernel: Kernel
+    shape: Shape
+    queues: list[PlainQueue]
+    arrays: _Arrays
+    lap: int
+
+    def __post_init__(self) -> None:
+        self.used = self.queues[: self.shape.blocks if self.shape.own else 1]
+        self.threads = self.shape.blocks * self.shape.threads
+        self.iterations = DEPTH * len(self.used) // self.threads
+        self.posts = self.iterations * self.threads
+        small = self.shape.threads <= _SMALL_BLOCK
+        post = {
+            "": self.kernel.gda_kernel_post_small if small else self.kernel.gda_kernel_post_alone,
+            "thread": self.kernel.gda_kernel_post_owner,
+            "warp": self.kernel.gda_kernel_post_warp_owner,
+        }
+        self.function = post[self.shape.owner]
+
+    def launch(self) -> int:
+        """Nanoseconds that it took."""
+        for queue in self.used:
+            queue.reset(self.lap * DEPTH, unread=self.lap * DEPTH)
+        arrays, shape = self.arrays, self.shape
+        self.function[shape.blocks, shape.threads](
+            arrays.addresses, int(shape.own), *_region(), BYTES, self.iterations, arrays.begins, arrays.ends
+        )
+        took = arrays.took(self.threads)
+        for queue in self.used:
+            _check(queue, self.lap * DEPTH + self.posts // len(self.used), shape.row)
+        return took
 
 
 def _measure(
     kernel: Kernel, shape: Shape, queues: list[PlainQueue], arrays: _Arrays, launches: int, *, checked: bool, lap: int
 ) -> PostCost:
-    used = queues[: shape.blocks if shape.own else 1]
-    threads = shape.blocks * shape.threads
-    iterations = DEPTH * len(used) // threads
-    region = PlainMemory(_TARGET, DEPTH * BYTES), PlainMemory(_SOURCE, DEPTH * BYTES)
-    small = shape.threads <= _SMALL_BLOCK
-    post = {
-        "": kernel.gda_kernel_post_small if small else kernel.gda_kernel_post_alone,
-        "thread": kernel.gda_kernel_post_owner,
-    }
-    function = (post | {"warp": kernel.gda_kernel_post_warp_owner})[shape.owner]
-    times = []
-    for number in range(launches + 1):
-        for queue in used:
-            queue.reset(lap * DEPTH, unread=lap * DEPTH)
-        function[shape.blocks, shape.threads](
-            arrays.addresses, int(shape.own), *region, BYTES, iterations, arrays.begins, arrays.ends
-        )
-        if number:
-            times.append(arrays.took(threads))
-        for queue in used:
-            _check(queue, lap * DEPTH + iterations * threads // len(used), shape.row)
-    posts = iterations * threads
+    launcher = _Launcher(kernel, shape, queues, arrays, lap)
+    times = [launcher.launch() for _ in range(launches + 1)][1:]
+    posts = launcher.posts
     return PostCost(
-        shape.row, shape.who, used[0].has_record, checked, posts, launches,
+        shape.row, shape.who, launcher.used[0].has_record, checked, posts, launches,
         statistics.median(times) / posts, min(times) / posts, shape.alone,
     )  # fmt: skip
+
+
+def _count(kernel: Kernel, shape: Shape, queues: list[PlainQueue], arrays: _Arrays, lap: int) -> PostCount:
+    launcher = _Launcher(kernel, shape, queues, arrays, lap)
+    kernel.clear_meters()
+    launcher.launch()
+    meters = kernel.meters()
+    fences = sum(count for name, count in meters.items() if "_before_" in name)
+    atomics = sum(meters[name] for name in _ATOMICS)
+    counts = (count / launcher.posts for count in (fences, atomics, meters["doorbells"], meters["records"]))
+    return PostCount(shape.row, shape.who, launcher.used[0].has_record, launcher.posts, *counts)
 
 
 def _check(queue: PlainQueue, index: int, row: str) -> None:

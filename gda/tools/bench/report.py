@@ -16,7 +16,7 @@ from gda.run import Kernel
 from gda.tools.bench import show
 from gda.tools.bench.latency import latency
 from gda.tools.bench.plot import Bars, Curves
-from gda.tools.bench.post import BYTES, DEPTH, KERNELS, PostCost, measure_post, shapes
+from gda.tools.bench.post import BYTES, DEPTH, KERNELS, PostCost, PostCount, count_post, measure_post, shapes
 from gda.tools.bench.present import check, lines_of, rows_of, size_text, title_of, write
 from gda.tools.bench.transfer import Cost, ceiling_bytes_per_second, measure_costs
 
@@ -44,6 +44,8 @@ def post(options: argparse.Namespace) -> None:
     )
     for checked in checks:
         _post_table(costs, checked, options, where, other)
+    counts = count_post(rows=options.row or (), second_lap=options.second_lap)
+    _count_tables(counts, options)
     if options.json:
         rows = [asdict(cost) | {"posts_per_second": cost.posts_per_second} for cost in costs]
         result = {
@@ -53,6 +55,7 @@ def post(options: argparse.Namespace) -> None:
             "launches": options.launches,
             "second_lap": options.second_lap,
             "rows": rows,
+            "counts": [asdict(count) for count in counts],
         }
         show.write_json(options.json, "bench post", where, result)
     if options.plot:
@@ -70,27 +73,43 @@ def _by_row(costs: list[PostCost], checked: bool) -> dict[str, dict[bool, PostCo
 def _post_table(
     costs: list[PostCost], checked: bool, options: argparse.Namespace, where: str, other: show.Other
 ) -> None:
-    head = ["who posts", "with record", "without record"]
-    for name in ("with record", "without record") if other.ns else ():
-        head += [f"{other.name}, {name}", "ratio"]
-    table = []
-    for row, by_record in _by_row(costs, checked).items():
-        line = [by_record[True].who, *(show.cost_text(by_record[record]) for record in (True, False))]
-        for record in (True, False) if other.ns else ():
-            mine, ns = by_record[record], other.ns.get((row, record, checked))
-            if ns is None:
-                line += ["", ""]
-            else:
-                text = show.time_text(ns) if mine.alone else show.rate_text(1e9 / ns)
-                line += [text, f"{ns / mine.ns_per_post:.2f}x"]
-        table.append(line)
+    rows = _by_row(costs, checked)
     lap = ", second lap" if options.second_lap else ""
     state = "all checks on" if checked else "checks left out (GDA_UNCHECKED)"
-    show.print_table(
+    title = (
         f"posting alone, {state}: {BYTES}-byte puts, rings of {DEPTH:,}{lap}, no NIC; on {where}; "
-        f"median of {options.launches}",
-        head, table,
-    )  # fmt: skip
+        f"median of {options.launches}"
+    )
+    if not other.ns:
+        table = [[of[True].who, *(show.cost_text(of[record]) for record in (True, False))] for of in rows.values()]
+        show.print_table(title, ("who posts", "with record", "without record"), table)
+        return
+    for record in (True, False):  # one table would be too wide
+        table = []
+        for row, of in rows.items():
+            mine, ns = of[record], other.ns.get((row, record, checked))
+            text = "" if ns is None else show.time_text(ns) if mine.alone else show.rate_text(1e9 / ns)
+            ratio = "" if ns is None else f"{ns / mine.ns_per_post:,.2f}x"
+            table.append([mine.who, show.cost_text(mine), text, ratio])
+        name = f"with{'' if record else 'out'} record"
+        show.print_table(f"{name}; {title}", ("who posts", "gda", other.name, "ratio"), table)
+
+
+def _count_tables(counts: list[PostCount], options: argparse.Namespace) -> None:
+    lap = ", second lap" if options.second_lap else ""
+    for record in (True, False):
+        rows = [
+            [
+                c.who.replace(", one queue", ""),
+                *(show.count_text(n) for n in (c.fences, c.atomics, c.doorbells, c.records)),
+            ]
+            for c in counts
+            if c.record == record
+        ]
+        show.print_table(
+            f"each put, with{'' if record else 'out'} record{lap}: counted in a launch of its own",
+            ("who posts", "fences", "atomics", "doorbells", "records"), rows,
+        )  # fmt: skip
 
 
 def _post_plot(file: str, costs: list[PostCost], where: str, other: show.Other) -> None:

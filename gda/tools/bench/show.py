@@ -24,6 +24,7 @@ __all__ = [
     "bars_text",
     "check_outputs",
     "cost_text",
+    "count_text",
     "print_heading",
     "print_table",
     "rate_text",
@@ -47,6 +48,13 @@ def time_text(ns: float) -> str:
 def rate_text(per_second: float) -> str:
     """Millions a second for people."""
     return f"{per_second / 1e6:,.{0 if per_second >= 1e8 else 1 if per_second >= 1e7 else 2}f} M/s"
+
+
+def count_text(each: float) -> str:
+    """A count for each put; rare ones as one in so many."""
+    if each == 0:
+        return "0"
+    return f"{each:.3g}" if each >= 0.1 else f"1 in {1 / each:,.0f}"
 
 
 def bars_text(counts: Sequence[int]) -> str:
