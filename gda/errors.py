@@ -202,7 +202,8 @@ class DeviceStatusError(GdaError):
 class CompletionError(DeviceStatusError):
     """The NIC answered a work request with an error completion.
 
-    Has `syndrome`, `vendor_syndrome`, `qpn` and `wqe_index` (modulo 2^16).
+    Has `syndrome`, `vendor_syndrome`, `qpn` and `wqe_index` (modulo 2^16). Of a request that the CPU posted, `status`
+    is the ibv_wc_status, and wqe_index is not known.
     """
 
     def __init__(

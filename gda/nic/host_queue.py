@@ -26,6 +26,7 @@ from gda.errors import (
     OutOfBoundsError,
     VerbsError,
 )  # fmt: skip
+from gda.formats import syndrome_meaning
 from gda.nic import checked, lint
 from gda.nic.addresses import find_again, unreachable, wanted_index
 from gda.nic.batch import as_bytes
@@ -51,6 +52,11 @@ __all__ = ["Batch", "HostQueuePair"]
 _V = _verbs
 _ACCESS = _V.IBV_ACCESS_LOCAL_WRITE | _V.IBV_ACCESS_REMOTE_WRITE | _V.IBV_ACCESS_REMOTE_READ
 _STATES = {0: "RST", 1: "INIT", 2: "RTR", 3: "RTS", 4: "SQD", 5: "SQER", 6: "ERR"}  # enum ibv_qp_state
+# enum ibv_wc_status -> enum cqe_syndrome, as libmlx5 turns one into the other.
+_SYNDROMES = {
+    1: 0x01, 2: 0x02, 4: 0x04, 5: 0x05, 6: 0x06, 7: 0x10, 8: 0x11, 9: 0x12, 10: 0x13, 11: 0x14, 12: 0x15, 13: 0x16,
+    16: 0x22,
+}  # fmt: skip
 _SIGNALED, _WRITE, _WRITE_IMM, _READ = (
     int(x) for x in (_V.IBV_SEND_SIGNALED, _V.IBV_WR_RDMA_WRITE, _V.IBV_WR_RDMA_WRITE_WITH_IMM, _V.IBV_WR_RDMA_READ)
 )
@@ -261,12 +267,7 @@ class HostQueuePair(Owner):
             new = self.poll(min(64, completions - len(done)))
             for wc in new:
                 if wc.status:
-                    raise CompletionError(
-                        f"request wr_id={wc.wr_id} of queue pair 0x{self.qpn:x} failed: "
-                        f"{_V.ibv_wc_status_str(wc.status)} (status {wc.status}, vendor error 0x{wc.vendor_err:x})",
-                        wc.status, "docs/errors.md; reset() and connect() again on both sides",
-                        vendor_syndrome=wc.vendor_err, qpn=self.qpn,
-                    )  # fmt: skip
+                    raise self._failed(wc)
             done += new
             if new:
                 continue
@@ -279,6 +280,20 @@ class HostQueuePair(Owner):
         return done
 
     # ------------------------------------------------------------------------------------------------------- inside
+    def _failed(self, wc: _verbs.WC) -> CompletionError:
+        """The same exception, with the same words, as of a kernel's request that failed so."""
+        syndrome = _SYNDROMES.get(wc.status, 0)
+        text = f"{_V.ibv_wc_status_str(wc.status)} (status {wc.status}, vendor error 0x{wc.vendor_err:x})"
+        advice = "reset() and connect() again on both sides"
+        if syndrome:
+            meaning = syndrome_meaning(syndrome)
+            text += f", syndrome 0x{syndrome:02x}: {meaning.text}"
+            advice = f"{meaning.advice}; then {advice}"
+        return CompletionError(
+            f"request wr_id={wc.wr_id} of queue pair 0x{self.qpn:x} failed: {text}", wc.status, advice,
+            syndrome=syndrome, vendor_syndrome=wc.vendor_err, qpn=self.qpn,
+        )  # fmt: skip
+
     def _too_small(self, requests: int) -> None:
         lint.refuse(
             "depth", self.depth, f"depth={self.depth}: the send queue is too small for a batch of {requests} requests, "

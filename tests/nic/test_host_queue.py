@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 import weakref
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import gda
-from gda import _verbs
+from gda import _verbs, formats
 from gda.errors import (
     ArgumentError,
     ClosedError,
@@ -205,6 +206,8 @@ def test_a_failure_ends_the_wait_and_reset_mends(pair, memory):
     ) as caught:
         a.wait()
     assert caught.value.qpn == a.qpn and a.state == "ERR"
+    assert (caught.value.syndrome, caught.value.status, caught.value.vendor_syndrome) == (0x13, 10, 0x88)
+    assert "syndrome 0x13: the remote key does not cover" in str(caught.value) and caught.value.advice
     for queue in pair:
         queue.reset()
     connect(a, b)
@@ -254,3 +257,30 @@ def test_connect_with_garbage_says_what_it_takes(nic):
     """A number was taken for so many zero bytes of a record."""
     with nic.host_queue_pair() as qp, pytest.raises(ArgumentError, match="connect takes ConnectionInfo or its bytes"):
         qp.connect(5)
+
+
+def test_every_status_of_libmlx5_has_the_syndrome_it_came_from(nic, memory, software):
+    """libmlx5 itself is asked: error completions get another syndrome in the ring before it reads them."""
+    from gda.nic.host_queue import _SYNDROMES
+
+    source, target = memory
+    remote = gda.RemoteMemory(target.address, target.bytes, target.rkey ^ 0x7700)
+    found = {}
+    for syndrome in _SYNDROMES.values():
+        a, b = nic.host_queue_pair(), nic.host_queue_pair()
+        connect(a, b)
+        a.put(remote, 0, source, 0, 8)
+        ring = (ctypes.c_ubyte * 64).from_address(_verbs.mlx5dv_init_obj_cq(a._cq).buf)
+        for _ in range(10_000):
+            if formats.cqe64.get(bytes(ring), "opcode") == formats.MLX5_CQE_REQ_ERR:
+                break
+            software.step()
+        entry = bytearray(ring)
+        formats.err_cqe.set(entry, "syndrome", syndrome)
+        ring[:] = entry
+        with pytest.raises(CompletionError) as caught:
+            a.wait()
+        found[caught.value.status] = syndrome
+        a.close()
+        b.close()
+    assert found == _SYNDROMES
