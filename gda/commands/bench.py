@@ -49,10 +49,12 @@ _TRANSFERS = {
         "example: python -m gda bench latency --json latency.json --plot latency.png",
     ),
     "rate": (
-        "8-byte puts a second, by puts in flight and by threads",
-        "8-byte puts a second with 1 to 128 in flight, posted by one thread, by a warp, by many blocks. ",
-        "Drawn beside: posting alone by so many threads (bench post), which a NIC cannot make faster. "
-        "example: python -m gda bench rate --plot rate.png",
+        "puts a second by blocks, threads, queues, size, puts a doorbell, puts in flight",
+        "Puts a second, one thing changed at a time: blocks, threads of a block, queues that they share, bytes, "
+        "puts a doorbell (GDA_MORE), puts in flight. By kernels, and by the CPU those of one thread. ",
+        "Drawn beside: the NIC alone (prepared requests, of which one doorbell tells: nobody has to post), a CPU proxy "
+        "that a warp asks for 64 puts at a time, and the link or one copy where bytes are many. Below the tables: "
+        "posting alone (bench post). example: python -m gda bench rate --plot rate.png",
     ),
     "bandwidth": (
         "bytes a second, by size",

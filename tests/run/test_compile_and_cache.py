@@ -86,7 +86,7 @@ def test_kernels_of_an_included_file(tmp_path: Path) -> None:
 
 def test_kernels_of_the_package() -> None:
     names = Kernel("#include <gda/kernels/put.h>\n#include <gda/kernels/bench.h>\n", target="host").names
-    assert {"gda_kernel_put", "gda_kernel_put_times", "gda_kernel_put_rate"} <= set(names)
+    assert {"gda_kernel_put", "gda_kernel_put_times", "gda_kernel_post_alone"} <= set(names)
 
 
 def test_options() -> None:

@@ -17,6 +17,7 @@ from gda.nic.plain import PlainQueue
 from gda.tools.bench import measure_post
 from gda.tools.bench.load import CpuLoad
 from gda.tools.bench.post import _check, count_post, shapes
+from gda.tools.bench.sweep import SWEEPS, points
 
 ROWS = [shape.row for shape in shapes(4, 64)]
 
@@ -162,7 +163,7 @@ def check_triggers(data: dict[str, Any], shown: str, *, missing: str = "stream, 
 TRANSFERS = ["latency", "rate", "bandwidth", "cpu"]
 
 
-@pytest.mark.parametrize("measure", TRANSFERS)
+@pytest.mark.parametrize("measure", ["latency", "bandwidth", "cpu"])
 def test_a_kernel_beside_the_cpu(
     on_cpu: None, measure: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,12 +181,38 @@ def test_a_kernel_beside_the_cpu(
     if measure == "latency":
         assert "posting alone takes" in shown and "times the CPU's" in shown
         check_triggers(data, shown)
-    if measure == "rate":
-        assert "posting alone, 1 thread" in shown and "kernel, 1 x 32 threads" in shown
     if measure == "bandwidth":
         assert "ceiling: one copy by a CPU core" in shown
     if measure == "cpu":
         assert "no GPU was used" in shown
+
+
+def test_rate_changes_one_thing_at_a_time(on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.json"
+    assert main(["bench", "rate", "--seconds", "0.001", "--idle", "--json", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "puts a second by queues" in shown and "posting alone, 1 thread" in shown and "a CPU proxy" in shown
+    data: dict[str, Any] = json.loads(file.read_text())
+    by_kernel = [(r["sweep"], r["value"]) for r in data["rows"] if r["who"] == "kernel"]
+    assert by_kernel == [(point.sweep, point.value) for point in points(0)] and set(SWEEPS) == {s for s, _ in by_kernel}
+    assert [r["sweep"] for r in data["rows"] if r["who"] == "CPU"] == ["bytes"] * 5 + ["in flight"] * 4
+    for row in data["rows"]:
+        assert 0 < row["per_second"] <= row["fastest_per_second"] and row["puts"] >= 20
+        assert row["bytes_per_second"] == pytest.approx(row["per_second"] * row["bytes"])
+    assert data["proxy_per_second"] > 0 and [int(size) for size in data["nic_alone_per_second"]] == [
+        8,
+        64,
+        512,
+        4096,
+        65536,
+    ]
+
+
+@pytest.mark.parametrize("processors", [0, 132])
+def test_no_point_of_a_sweep_asks_for_more_than_its_queues_hold(processors: int) -> None:
+    for point in points(processors):
+        assert point.in_flight >= 2 * point.batch or point.in_flight == 1
+        assert point.in_flight * point.all_threads <= 4096 * point.queues or point.in_flight == 2
 
 
 def test_beside_a_matrix_product(on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,31 +23,6 @@ GDA_KERNEL(gda_kernel_put_times)(gda_qp* qp, gda_mr dst, gda_mr src, uint64_t by
     }
 }
 
-// Puts per time: every thread of the grid posts `iterations` puts to its own piece of the regions (thread i at
-// i * bytes) and keeps at most `in_flight` of them open. elapsed_ns[i] of thread i, from its first put to its last
-// completion.
-GDA_KERNEL(gda_kernel_put_rate)(gda_qp* qp, gda_mr dst, gda_mr src, uint64_t bytes, uint32_t iterations,
-                                uint32_t in_flight, uint64_t deadline_ns, uint64_t* elapsed_ns, gda_status* status) {
-    uint64_t thread = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    uint64_t start = gda::target::clock_ns();
-    // Tickets are remembered once per half window: before the next half is posted, the one before the last has ended.
-    uint32_t half = in_flight < 2 ? 1 : in_flight / 2;
-    gda_ticket newest = 0, previous = 0;
-    gda_status result = 0;
-    for (uint32_t i = 0; i < iterations && result == 0; ++i) {
-        newest = gda_put(qp, dst, thread * bytes, src, thread * bytes, bytes);
-        if (gda_failed(newest)) {
-            result = gda_test(qp, newest);
-        } else if ((i + 1) % half == 0) {
-            result = gda_wait(qp, in_flight < 2 ? newest : previous, deadline_ns);
-            previous = newest;
-        }
-    }
-    if (result == 0) result = gda_wait(qp, newest, deadline_ns);
-    elapsed_ns[thread] = gda::target::clock_ns() - start;
-    gda_report(status, result);
-}
-
 // Posting alone: every thread of the grid posts `iterations` puts, to the queue of its block (own) or all of them to
 // the first. Nothing completes: a ring must have room for all. `queues` are addresses of gda_qp; begins[i] and ends[i]
 // of thread i are times before its first and after its last put.

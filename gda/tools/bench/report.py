@@ -18,6 +18,7 @@ from gda.tools.bench.latency import latency
 from gda.tools.bench.plot import Bars, Curves
 from gda.tools.bench.post import BYTES, DEPTH, KERNELS, PostCost, PostCount, count_post, measure_post, shapes
 from gda.tools.bench.present import check, lines_of, rows_of, size_text, title_of, write
+from gda.tools.bench.rate import rate
 from gda.tools.bench.transfer import Cost, ceiling_bytes_per_second, measure_costs
 
 __all__ = ["bandwidth", "cpu", "latency", "post", "rate"]
@@ -133,33 +134,13 @@ def _post_plot(file: str, costs: list[PostCost], where: str, other: show.Other) 
 
 # ------------------------------------------------------------------------- puts by a kernel and by the CPU, completed
 BANDWIDTH_SIZES = (4096, 16384, 65536, 262144, 1 << 20, 4 << 20)
-IN_FLIGHT = (1, 8, 32, 128)
-
-
-def rate(options: argparse.Namespace) -> None:
-    """`bench rate`."""
-    check(options)
-    with open_nic() as nic:
-        shapes_of = [(1, 1), (1, 32), (32, 32)] if nic.gpu is not None else [(1, 1), (1, 32)]
-        costs = _measure(nic, options, (8,), IN_FLIGHT, shapes_of)
-        alone = measure_post(record=(True,), rows=("thread_shared", "warp_thread_scope", "blocks_threads"), launches=3)
-        rows = [[c.who, c.beside, f"{c.burst:,}", show.rate_text(c.per_second)] for c in costs]
-        notes = [f"posting alone, {cost.who}: {show.rate_text(cost.posts_per_second)} (bench post)" for cost in alone]
-        title = title_of("8-byte puts", nic, options)
-        show.print_table(title, ("who posts", "beside", "in flight", "puts a second"), rows, notes)
-        ends = (1.0, float(max(c.burst for c in costs)))
-        ceilings = {f"posting alone, {c.who}": [(x, c.posts_per_second) for x in ends] for c in alone}
-        result = {"posting_alone_per_second": {cost.row: cost.posts_per_second for cost in alone}}
-        lines = lines_of(costs, lambda c: (c.burst, c.per_second))
-        panel = Curves(("puts in flight", "puts a second"), lines, ceilings)
-        write(nic, options, result | {"rows": rows_of(costs)}, [panel])
 
 
 def bandwidth(options: argparse.Namespace) -> None:
     """`bench bandwidth`."""
     check(options)
     with open_nic() as nic:
-        costs = _measure(nic, options, BANDWIDTH_SIZES, (32,))
+        costs = _measure(nic, options, BANDWIDTH_SIZES)
         limits = {size: ceiling_bytes_per_second(nic, size, options.placement) for size in BANDWIDTH_SIZES}
         rows = [
             [c.who, c.beside, size_text(c.bytes), f"{c.bytes_per_second / 1e9:.2f} GB/s",
@@ -181,7 +162,7 @@ def cpu(options: argparse.Namespace) -> None:
     """`bench cpu`."""
     check(options)
     with open_nic() as nic:
-        costs = _measure(nic, options, (8, 65536), (32,))
+        costs = _measure(nic, options, (8, 65536))
         rows = []
         for c in costs:
             lost = f"{100 * c.load_lost:.1f} %" if c.load_alone_flops else ""
@@ -204,11 +185,8 @@ def cpu(options: argparse.Namespace) -> None:
         write(nic, options, {"rows": rows_of(costs)}, [Bars("seconds a million puts", names, series)])
 
 
-def _measure(
-    nic: Nic, options: argparse.Namespace, sizes: tuple[int, ...], bursts: tuple[int, ...],
-    threads: list[tuple[int, int]] | None = None,
-) -> list[Cost]:  # fmt: skip
+def _measure(nic: Nic, options: argparse.Namespace, sizes: tuple[int, ...]) -> list[Cost]:
     return measure_costs(
-        nic, sizes, bursts, placement=options.placement, queues=options.queues, seconds=options.seconds,
-        beside=not options.idle, shapes=threads or [(1, 1)],
+        nic, sizes, (32,), placement=options.placement, queues=options.queues, seconds=options.seconds,
+        beside=not options.idle,
     )  # fmt: skip

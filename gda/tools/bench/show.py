@@ -21,6 +21,7 @@ from gda.tools.bench.post import PostCost
 __all__ = [
     "NO_PLOT",
     "Other",
+    "bandwidth_text",
     "bars_text",
     "check_outputs",
     "cost_text",
@@ -48,6 +49,11 @@ def time_text(ns: float) -> str:
 def rate_text(per_second: float) -> str:
     """Millions a second for people."""
     return f"{per_second / 1e6:,.{0 if per_second >= 1e8 else 1 if per_second >= 1e7 else 2}f} M/s"
+
+
+def bandwidth_text(per_second: float) -> str:
+    """Bytes a second for people."""
+    return f"{per_second / 1e9:,.3g} GB/s" if per_second >= 1e9 else f"{per_second / 1e6:,.3g} MB/s"
 
 
 def count_text(each: float) -> str:

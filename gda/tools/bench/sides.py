@@ -28,10 +28,9 @@ _DEPTH = 4096
 
 
 class Side:
-    """Who posts, with memory of its own: `pieces` many, one for each thread."""
+    """Who posts, with memory of its own: `pieces` many."""
 
     who: str
-    threads = 1
     blocks = 0  # of a kernel on a GPU: they hold multiprocessors while they run
 
     def __init__(self, nic: Nic, most_bytes: int, placement: str, pieces: int = 1) -> None:
@@ -51,41 +50,25 @@ class Side:
 
 
 class KernelSide(Side):
-    """A kernel of `blocks` times `threads` threads. One thread answers for each round, many for the whole launch."""
+    """A kernel of one thread."""
 
-    def __init__(
-        self, nic: Nic, most_bytes: int, placement: str, queues: str, *, shape: tuple[int, int] = (1, 1)
-    ) -> None:
-        super().__init__(nic, most_bytes, placement, shape[0] * shape[1])
-        self.shape, self.threads = shape, shape[0] * shape[1]
+    who = "kernel"
+
+    def __init__(self, nic: Nic, most_bytes: int, placement: str, queues: str) -> None:
+        super().__init__(nic, most_bytes, placement)
         self.kernel = Kernel(KERNELS)
-        self.on_gpu = self.kernel.target == "gpu"
-        self.who = "kernel" if self.threads == 1 else f"kernel, {shape[0]} x {shape[1]} threads"
-        self.blocks = shape[0] if self.on_gpu else 0
-        pair = nic.loopback_pair(placement=queues, depth=_DEPTH)
-        self.queue = self._keep(pair[0])
-        self._keep(pair[1])
+        self.blocks = 1 if self.kernel.target == "gpu" else 0
+        self.queue, second = nic.loopback_pair(placement=queues, depth=_DEPTH)
+        self._keep(self.queue)
+        self._keep(second)
         self.times: Memory = self._keep(nic.allocate(8 * MOST_ROUNDS))
-        self.elapsed: Any = np.zeros(self.threads, np.uint64)
-        if self.on_gpu:
-            import cupy
-
-            self.elapsed = cupy.zeros(self.threads, cupy.uint64)
 
     def rounds(self, size: int, rounds: int, burst: int) -> np.ndarray:
-        """One thread: each round. Many: `rounds` times the launch's mean, of `burst` puts of all threads."""
-        if self.threads == 1:
-            self.kernel.gda_kernel_put_times[1, 1](
-                self.queue, self.target, self.source, size, rounds, burst, DEADLINE_NS, self.times
-            )
-            return np.frombuffer(self.times.read(0, 8 * rounds), dtype=np.int64).copy()
-        in_flight = max(1, burst // self.threads)
-        each = max(1, rounds * burst // self.threads)
-        self.kernel.gda_kernel_put_rate[self.shape](
-            self.queue, self.target, self.source, size, each, in_flight, DEADLINE_NS, self.elapsed
+        """Each round, by the kernel's clock."""
+        self.kernel.gda_kernel_put_times[1, 1](
+            self.queue, self.target, self.source, size, rounds, burst, DEADLINE_NS, self.times
         )
-        took = int((self.elapsed.get() if self.on_gpu else self.elapsed).max())
-        return np.full(rounds, took * burst // (each * self.threads), np.int64)
+        return np.frombuffer(self.times.read(0, 8 * rounds), dtype=np.int64).copy()
 
 
 class CpuSide(Side):

@@ -10,8 +10,8 @@ the NIC share the processor: a waiting kernel lets the NIC run in its own thread
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +24,6 @@ __all__ = ["Cost", "ceiling_bytes_per_second", "measure_costs"]
 
 _NIC_THREAD = "gda-sim"
 _WARM_ROUNDS = 20
-_OPEN_EACH = 4  # puts that each of many threads keeps open
 _BYTES_A_LAUNCH = 1 << 28  # keeps a launch of large puts far from the kernel's deadline
 
 
@@ -99,21 +98,6 @@ def _measure(side: Side, size: int, burst: int, seconds: float, load: Load | Non
     )  # fmt: skip
 
 
-@contextmanager
-def _sides(
-    nic: Nic, most_bytes: int, placement: str, queues: str, shapes: Iterable[tuple[int, int]]
-) -> Iterator[list[Side]]:
-    sides: list[Side] = []
-    try:
-        for shape in shapes:
-            sides.append(KernelSide(nic, most_bytes, placement, queues, shape=shape))
-        sides.append(CpuSide(nic, most_bytes, placement))
-        yield sides
-    finally:
-        for side in sides:
-            side.close()
-
-
 def measure_costs(
     nic: Nic,
     sizes: Iterable[int],
@@ -121,23 +105,24 @@ def measure_costs(
     *,
     placement: str = "host",
     queues: str = "host",
-    shapes: Iterable[tuple[int, int]] = ((1, 1),),
     seconds: float = 0.2,
     beside: bool = True,
 ) -> list[Cost]:
-    """Every size and burst, by kernels of each shape (blocks, threads) and by the CPU, alone and beside a GEMM.
+    """Every size and burst, by a kernel's thread and by the CPU, alone and beside a GEMM.
 
-    A kernel of many threads has one burst: the largest, or four for each thread. `seconds` is how long each figure is
-    measured at least.
+    `seconds` is how long each figure is measured at least.
     """
     sizes, bursts = list(sizes), list(bursts)
-    with _sides(nic, max(sizes), placement, queues, shapes) as sides:
-        wanted = [
-            (side, size, burst if side.threads == 1 else max(burst, _OPEN_EACH * side.threads))
-            for side in sides
-            for size in sizes
-            for burst in (bursts if side.threads == 1 else [max(bursts)])
-        ]
+    with ExitStack() as stack:
+        sides: list[Side] = []
+        makers: tuple[Callable[[], Side], ...] = (
+            lambda: KernelSide(nic, max(sizes), placement, queues),
+            lambda: CpuSide(nic, max(sizes), placement),
+        )
+        for make in makers:
+            sides.append(make())
+            stack.callback(sides[-1].close)
+        wanted = [(side, size, burst) for side in sides for size in sizes for burst in bursts]
         costs = [_measure(*one, seconds, None) for one in wanted]
         if beside:
             with GpuLoad() if nic.gpu is not None else CpuLoad() as load:
