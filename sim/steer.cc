@@ -10,6 +10,7 @@
 #include "sim/uverbs/attach.h"
 #include "sim/uverbs/events.h"
 #include "sim/uverbs/nic.h"
+#include "sim/uverbs/profile.h"
 
 namespace {
 
@@ -76,7 +77,12 @@ int gda_sim_attach(void) {
 int gda_sim_attached(void) { return sim::uverbs::attach::attached(); }
 const char* gda_sim_message(void) { return last_message.c_str(); }
 
-int gda_sim_step(void) { return Nic::step(); }
+int gda_sim_step(void) {
+    const uint64_t since_ns = sim::uverbs::profile::begin();
+    const int done = Nic::step();
+    sim::uverbs::profile::end(sim::uverbs::profile::Wait::kernel, since_ns, done == 0);
+    return done;
+}
 
 int gda_sim_set_thread(int mode) {
     if (mode < 0 || mode > 2) return -EINVAL;

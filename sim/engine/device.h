@@ -112,6 +112,7 @@ class Device {
     int set_link_up(bool up, uint32_t port = 1);
     void mac(uint8_t out[6], uint32_t port = 1) const;
 
+    std::string profile() const;      // lines: what it was asked for by operation and size, and its counters
     void set_name(const char* name);  // as programs call it, for those who look from outside (engine/live.h)
 
     // For people and tests.

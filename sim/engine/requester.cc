@@ -90,6 +90,7 @@ void pump(DeviceState& s, Qp* qp) {
             qp->cursor_psn = m.first_psn;
             qp->next = static_cast<uint16_t>(qp->next + m.blocks);
             s.report.count(Counter::wqes);
+            s.profile.count(m.opcode, m.bytes, s.now_ns);
             s.trace.note(TRACE_FETCH, qp->number, m.index, m.bytes, m.blocks, qp->remote_qpn, m.opcode);
             ++s.done;
         } else if (!qp->sent[qp->cursor].syndrome && qp->sent[qp->cursor].packets) {  // again, or the rest of it

@@ -21,6 +21,7 @@
 #include "sim/engine/device.h"
 #include "sim/engine/gpu.h"
 #include "sim/engine/live.h"
+#include "sim/engine/profile.h"
 #include "sim/engine/report.h"
 #include "sim/engine/sweep.h"
 #include "sim/engine/table.h"
@@ -341,6 +342,7 @@ struct DeviceState {
     std::atomic<int> callers{0};  // of public functions, waiting for the lock: see Hold
     Clock clock;
     Report report;
+    Profile profile;
     Trace trace;
     Events events;
     uint32_t generation = 0;  // of the process: differs in a forked child

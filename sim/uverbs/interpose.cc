@@ -17,6 +17,7 @@
 #include "sim/uverbs/context.h"
 #include "sim/uverbs/counters.h"
 #include "sim/uverbs/poll.h"
+#include "sim/uverbs/profile.h"
 #include "sim/uverbs/real.h"
 #include "sim/uverbs/sysfs.h"
 #include "sim/uverbs/uar.h"
@@ -238,7 +239,11 @@ int ioctl(int fd, unsigned long request, void* argument) {
 ssize_t read(int fd, void* data, size_t bytes) {
     if (files::maybe(fd)) {
         const auto channel = files::channel(fd);
-        if (channel && channel->carries() != Channel::Carries::asynchronous) poll::before_read(fd);
+        if (channel && channel->carries() != Channel::Carries::asynchronous) {
+            const profile::Sleeping sleeping;
+            poll::before_read(fd);
+            return real::read(fd, data, bytes);
+        }
     }
     return real::read(fd, data, bytes);
 }

@@ -17,6 +17,7 @@
 #include "sim/uverbs/context.h"
 #include "sim/uverbs/device_memory.h"
 #include "sim/uverbs/events.h"
+#include "sim/uverbs/profile.h"
 #include "sim/uverbs/sysfs.h"
 
 namespace sim::uverbs {
@@ -96,6 +97,13 @@ void close_at_exit() {
     closing = true;
     const timespec pause{0, 1000 * 1000};
     for (int wait_ms = 0; users.load() != 0 && wait_ms < 200; ++wait_ms) nanosleep(&pause, nullptr);
+    if (profile::on()) {
+        std::vector<std::string> told;
+        for (auto& device : devices) {
+            if (Device* one = device.load()) told.push_back(one->profile());
+        }
+        profile::write(told);
+    }
     for (auto& device : devices) {
         if (users.load() == 0) delete device.exchange(nullptr);
     }

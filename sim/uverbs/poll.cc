@@ -16,6 +16,7 @@
 #include "sim/link/guard.h"
 #include "sim/uverbs/context.h"
 #include "sim/uverbs/nic.h"
+#include "sim/uverbs/profile.h"
 
 namespace sim::uverbs::poll {
 namespace {
@@ -49,8 +50,11 @@ std::atomic<PollFunction> original_poll{nullptr};
 int poll_and_step(ibv_cq* cq, int entries, ibv_wc* completions) {
     const PollFunction poll = original_poll.load(std::memory_order_relaxed);
     const int found = poll(cq, entries, completions);
-    if (found != 0 || !stepped()) return found;
-    return poll(cq, entries, completions);
+    if (found != 0) return profile::found(profile::Wait::poll), found;
+    const uint64_t since_ns = profile::begin();
+    const int later = stepped() ? poll(cq, entries, completions) : 0;
+    profile::end(profile::Wait::poll, since_ns, later == 0);
+    return later;
 }
 
 void wrap_poll(ibv_context* context) {
@@ -72,8 +76,11 @@ template <size_t KIND>
 int start_and_step(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) {
     const StartFunction start = original_starts[KIND].load(std::memory_order_relaxed);
     const int answer = start(cq, attributes);
-    if (answer != ENOENT || !stepped()) return answer;
-    return start(cq, attributes);
+    if (answer != ENOENT) return profile::found(profile::Wait::poll), answer;
+    const uint64_t since_ns = profile::begin();
+    const int later = stepped() ? start(cq, attributes) : answer;
+    profile::end(profile::Wait::poll, since_ns, later == ENOENT);
+    return later;
 }
 
 template <size_t... KINDS>
