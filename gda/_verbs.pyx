@@ -61,6 +61,64 @@ cdef extern from *:
     void gda_store_doorbell(uintptr_t address, uint64_t value)
 
 cdef extern from *:
+    """
+    #include <time.h>
+
+    struct gda_word {
+        uint64_t word, reg, record;
+    };
+
+    static inline uint64_t gda_clock_ns(void)
+    {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    }
+
+    /* The value is a doorbell as the NIC takes it: big-endian, the index in bytes 1 and 2. As a dword of the record it
+       is that index alone. What the kernel wrote before it stored the value is seen by whoever takes the value. */
+    static int gda_take_and_ring(const struct gda_word *w)
+    {
+        uint64_t value = __atomic_load_n((uint64_t *)(uintptr_t)w->word, __ATOMIC_RELAXED);
+        unsigned char *bytes = (unsigned char *)&value;
+        unsigned char record[4] = {0, 0, 0, 0};
+        uint32_t dword;
+        if (value == 0) return 0;
+        value = __atomic_exchange_n((uint64_t *)(uintptr_t)w->word, 0, __ATOMIC_ACQ_REL);
+        record[2] = bytes[1], record[3] = bytes[2];
+        memcpy(&dword, record, 4);
+        __atomic_store_n((uint32_t *)(uintptr_t)w->record, dword, __ATOMIC_RELEASE);
+        gda_store_doorbell((uintptr_t)w->reg, value);
+        return 1;
+    }
+
+    static uint64_t gda_ring_for_kernels(const struct gda_word *words, size_t count, const uint64_t *stop,
+                                         uint64_t busy_ns, uint64_t longest_sleep_ns)
+    {
+        uint64_t rung = 0, sleep_ns = 0, quiet_since = gda_clock_ns();
+        while (!__atomic_load_n(stop, __ATOMIC_ACQUIRE)) {
+            uint64_t before = rung;
+            for (size_t i = 0; i < count; ++i) rung += (uint64_t)gda_take_and_ring(words + i);
+            if (rung != before) {
+                quiet_since = gda_clock_ns();
+                sleep_ns = 0;
+            } else if (gda_clock_ns() - quiet_since >= busy_ns) {
+                struct timespec t = {0, 0};
+                sleep_ns = sleep_ns ? sleep_ns * 2 : 1000;
+                if (sleep_ns > longest_sleep_ns) sleep_ns = longest_sleep_ns;
+                t.tv_nsec = (long)sleep_ns;
+                nanosleep(&t, 0);
+            }
+        }
+        return rung;
+    }
+    """
+    struct gda_word:
+        pass
+    uint64_t gda_ring_for_kernels(const gda_word *words, size_t count, const uint64_t *stop, uint64_t busy_ns,
+                                  uint64_t longest_sleep_ns) nogil
+
+cdef extern from *:
     cpdef enum:
         IBV_ACCESS_LOCAL_WRITE
         IBV_ACCESS_REMOTE_WRITE
@@ -4317,3 +4375,22 @@ def store_doorbell(uintptr_t address, bytes value not None):
         raise ArgumentError(f"a doorbell is 8 bytes at a multiple of 8, not {len(value)} bytes at 0x{address:x}")
     memcpy(&word, PyBytes_AS_STRING(value), 8)
     gda_store_doorbell(address, word)
+
+
+def ring_for_kernels(bytes table not None, uintptr_t stop, uint64_t busy_ns, uint64_t longest_sleep_ns):
+    """Ring for kernels until the 8 bytes at `stop` are not zero; the number of doorbells rung.
+
+    `table` has three addresses of 8 bytes each for every queue: the word that kernels store a doorbell to, the
+    register, and the send_counter dword of the doorbell record. After `busy_ns` without a doorbell it sleeps between
+    two looks, ever longer up to `longest_sleep_ns` (below a second).
+    """
+    if len(table) % sizeof(gda_word) or stop == 0 or stop % 8 or longest_sleep_ns >= 1000000000:
+        raise ArgumentError(
+            f"ring_for_kernels: a table of {len(table)} bytes, stop at 0x{stop:x}, sleeps of {longest_sleep_ns} ns"
+        )
+    cdef const gda_word *words = <const gda_word *>PyBytes_AS_STRING(table)
+    cdef size_t count = <size_t>len(table) // sizeof(gda_word)
+    cdef uint64_t rung
+    with nogil:
+        rung = gda_ring_for_kernels(words, count, <const uint64_t *>stop, busy_ns, longest_sleep_ns)
+    return rung

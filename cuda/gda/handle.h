@@ -7,7 +7,7 @@
 #include <gda/formats/status.h>
 #include <gda/target/types.h>
 
-enum { GDA_HANDLE_VERSION = 0x67646104 };  // "gda", 4
+enum { GDA_HANDLE_VERSION = 0x67646105 };  // "gda", 5
 
 // What a device function answers: see formats/status.h. Zero is success.
 typedef uint64_t gda_status;
@@ -16,10 +16,14 @@ typedef uint64_t gda_status;
 typedef uint64_t gda_ticket;
 
 enum gda_qp_flags {
-    GDA_QP_RECORDLESS = 0x1,  // send_dbr_mode NO_DBR_EXT: no doorbell record, the page's other register
+    GDA_QP_RECORDLESS = 0x1,  // kernels write no record: the doorbell alone says what is there
     GDA_QP_OWNED = 0x2,       // one thread, or one warp, owns the queue: no atomics
     GDA_QP_GPU_SCOPE = 0x4,   // rings, record and payload all lie in GPU memory: gpu-scope fences are enough
     GDA_QP_CONNECTED = 0x8,   // ready to send
+    // How the NIC is told, where not by record and doorbell: see tell.h
+    GDA_QP_DOORBELL_FIRST = 0x10,  // doorbell, record, doorbell
+    GDA_QP_BLUEFLAME = 0x20,       // one work request alone goes to the register
+    GDA_QP_ASSISTED = 0x40,        // RECORDLESS too. `doorbell` is a word in memory: a host thread tells the NIC
 };
 
 // How a request is posted; the last parameter of every function that posts.
@@ -90,7 +94,7 @@ struct gda_qp {
     uint32_t version;   // GDA_HANDLE_VERSION
     uint32_t flags;     // enum gda_qp_flags
     uint64_t sq;        // send queue: 64-byte basic blocks; the NIC reads it
-    uint64_t doorbell;  // the 8-byte register in the UAR page; the NIC reads it
+    uint64_t doorbell;  // the 8-byte register in the UAR page; the NIC reads it (GDA_QP_ASSISTED: a host thread)
     uint64_t record;    // send_counter word (not the record's start); the NIC reads it
     uint32_t qpn;
     uint32_t log_sq_size;        // basic blocks
@@ -111,7 +115,7 @@ struct gda_qp {
     uint64_t rung;         // basic blocks that the NIC was told of
     uint64_t deferred;     // basic blocks that were ready when a doorbell was left to a later request
     uint64_t silent;       // index behind the last request whose own completion would not tell of all of it
-    uint8_t pad2[8];
+    uint64_t flashes;      // work requests written to the register (BlueFlame): its halves are used in turn
 };
 
 // A receive queue with its completion queue, a ring that the NIC may not overrun: no more receives are posted than it

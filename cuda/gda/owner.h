@@ -206,7 +206,7 @@ struct owner {
     GDA_MEMBER void ring() {
         if (lanes.leads()) {
             target::own_wqe_before_doorbell_record(q.scope);
-            tell_nic(q, next);
+            tell_nic(qp, q, next, rung);
         }
         rung = next;
     }

@@ -56,6 +56,14 @@ GDA_DEVICE uint64_t load_word(const queue_view& q, const uint64_t* p) {
     return q.owned ? target::load_owned(p) : target::load_shared(p);
 }
 
+GDA_DEVICE void store_word(const queue_view& q, uint64_t* p, uint64_t v) {
+    if (q.owned) {
+        target::store_owned(p, v);
+    } else {
+        target::store_shared(p, v);
+    }
+}
+
 // First error wins; later ones (flushed requests, other threads) only repeat it.
 GDA_DEVICE void latch(gda_qp* qp, const queue_view& q, gda_status status) {
     if (!q.owned) {

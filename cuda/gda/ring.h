@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots of a send queue: reserve them, ring the doorbell. Called by token.h and submit.h; document: docs/one_put.md,
-// steps 3 and 5.
+// Slots of a send queue: reserve them, ring the doorbell or leave it to a later request. Called by token.h and
+// submit.h; document: docs/one_put.md, steps 3 and 5.
 //
 // Who owns what between the counters (64-bit indices of basic blocks; slot = index & (depth - 1)):
 //   [done, ready)      the NIC: published, perhaps rung, perhaps completed
@@ -10,7 +10,7 @@
 //   deadline it gives them back, last one first, and leaves without a trace.
 #pragma once
 
-#include <gda/poll.h>
+#include <gda/tell.h>
 
 namespace gda {
 
@@ -52,7 +52,7 @@ GDA_COLD claim await_room(gda_qp* qp, claim c) {
     for (;;) {
         c.status = load_word(q, &qp->error);
         // Acquire: the NIC has read the slots below `done`, so they may be written.
-        uint64_t done = q.owned ? target::load_owned(&qp->done) : target::load_shared_acquire(&qp->done);
+        uint64_t done = load_done(qp, q);
         if (c.status != 0) break;
         if (c.base + c.count - done <= q.depth) {
             c.ready = load_word(q, &qp->ready);
@@ -96,41 +96,16 @@ GDA_DEVICE claim reserve(gda_qp* qp, const queue_view& q, uint64_t count, uint32
     return await_room(qp, c);
 }
 
-// Tells the NIC that the WQEs below `end` are written: record and register. The caller has the token or owns the queue,
-// and the barrier wqe_before_doorbell_record (or that of own ones) stands behind it.
-GDA_DEVICE void tell_nic(const queue_view& q, uint64_t end) {
-    trace(prm::TRACE_RING, q.qpn, end - 1);  // first: the NIC may see the record before the doorbell
-    uint32_t counter = static_cast<uint16_t>(end);
-    if ((q.flags & GDA_QP_RECORDLESS) == 0) {
-        target::store_record(q.record, be32(GDA_FIELD(qp_doorbell_record, send_counter, counter)));
-        target::doorbell_record_before_doorbell(q.scope);
-    } else {
-        target::wqe_before_doorbell(q.scope);
-    }
-    // First dword at the lower address: the low half of the store.
-    target::store_doorbell(q.doorbell, join(be32(GDA_FIELD(send_doorbell, qpn, q.qpn)),
-                                            be32(GDA_FIELD(send_doorbell, wqe_index, counter))));
-}
-
 GDA_DEVICE void ring_doorbell(gda_qp* qp, const queue_view& q, uint64_t end) {
-    tell_nic(q, end);
-    if (!q.owned) {
-        target::store_shared(&qp->rung, end);
-        return;
-    }
-    target::store_owned(&qp->rung, end);
+    tell_nic(qp, q, end);
+    store_word(q, &qp->rung, end);
 }
 
 // Tells the NIC of what is ready, or leaves that to a later request: `more` are to come, at most a quarter of the ring.
 // The caller has the token.
 GDA_DEVICE void ring_or_defer(gda_qp* qp, const queue_view& q, uint64_t end, bool more) {
     if (more && end - load_word(q, &qp->rung) < quarter(q)) {
-        if (q.owned) {
-            target::store_owned(&qp->deferred, end);
-        } else {
-            target::store_shared(&qp->deferred, end);
-        }
-        return;
+        return store_word(q, &qp->deferred, end);
     }
     ring_doorbell(qp, q, end);
 }

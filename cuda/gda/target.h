@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a target must provide. Everything above this line of the house is written once, for a GPU (target/cuda.h: PTX)
-// and for a CPU (target/host.h: compiler atomics and, for a real card, the processor's I/O barriers). Called by ring.h,
-// token.h, post.h, poll.h and message.h. Facts: PTX ISA, "Memory Consistency Model"; PCI Express Base Specification,
-// "Transaction Ordering".
+// and for a CPU (target/host.h: compiler atomics and, for a real card, the processor's I/O barriers). Called by tell.h,
+// ring.h, token.h, post.h, poll.h and message.h. Facts: PTX ISA, "Memory Consistency Model"; PCI Express Base
+// Specification, "Transaction Ordering".
 //
 // Words. GDA_DEVICE qualifies a device function, GDA_MEMBER one of a class, GDA_API one that kernels call,
 // GDA_COLD one that is rarely run, and
@@ -37,6 +37,9 @@
 //   store_segment(p, low, high)     16 bytes of a WQE in one store; plain, a barrier follows
 //   store_record(p, v)              one dword of a doorbell record; single and whole
 //   store_doorbell(p, v)            8 bytes to a UAR page: exactly one write on the bus, not merged, not repeated
+//   store_request_to_ring(p, v)     8 bytes to a word in host memory, for the host thread that rings for kernels
+//   store_blueflame(p, slot)        the 64 bytes of a slot to a half of a BlueFlame register, the first 8 (a doorbell)
+//                                   last. A card takes them as one work request only when they reach it together
 //   load_completion(p, scope)       one dword of a CQE, with the barrier `cqe_read` in it, see below
 //   load_signal(p)                  eight bytes that a peer's NIC writes, with the barrier `signal_read` in it
 //
@@ -55,8 +58,9 @@
 //   earlier_slots_before_mine(scope)      thread -> thread -> NIC. After notes of written slots, or the token, were
 //                                         found in the window: their writers come before the record or doorbell that
 //                                         this thread writes.
-//   doorbell_before_ready(scope)          this thread -> next holder of the token -> NIC. Only without a record: there
-//                                         the register is the only source of the index, so two must not overtake.
+//   doorbell_before_ready(scope)          this thread -> next holder of the token -> NIC. Only where the register (or
+//                                         the word in its place) says more than that something is there: without a
+//                                         record, for BlueFlame, for a host thread. Two must not overtake.
 //   cqe_read (in load_completion)         NIC -> thread, acquire. What the NIC wrote before the completion's last
 //                                         dword, and the state of slots it has released, is seen after the load.
 //   signal_read (in load_signal)          peer's NIC -> thread, acquire. What that NIC wrote before the signal is seen

@@ -189,8 +189,8 @@ GDA_DEVICE void publish_shared(gda_qp* qp, const queue_view& q, const claim& c, 
         clear_words(q.window, at, end);
         end = ring_for_others(qp, t, at);
     }
-    // Without a record the register is the only source of the index: the next holder's must come later.
-    if ((q.flags & GDA_QP_RECORDLESS) != 0) target::doorbell_before_ready(q.scope);
+    // Where the register itself says what is there, the next holder's must come later.
+    if ((q.flags & ORDERED_DOORBELLS) != 0) target::doorbell_before_ready(q.scope);
     target::store_shared(&qp->ready, end);
 }
 

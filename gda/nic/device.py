@@ -15,7 +15,7 @@ from typing import Any
 
 from gda import _verbs, attach, config, formats
 from gda.errors import ArgumentError, CommandError, UnavailableError, VerbsError
-from gda.nic import command, counters, lint
+from gda.nic import command, counters, doorbell_modes, lint
 from gda.nic.addresses import Gid, choose, wanted_index
 from gda.nic.batch import KnownMemory
 from gda.nic.doorbell import DoorbellPages
@@ -24,6 +24,7 @@ from gda.nic.host_queue import HostQueuePair
 from gda.nic.lifetime import Owner, Resources
 from gda.nic.memory import Memory
 from gda.nic.queue import QueuePair, connect
+from gda.nic.ringer import Ringer
 
 __all__ = ["PARTS", "Capabilities", "Gid", "Nic", "Port", "open"]
 
@@ -180,6 +181,7 @@ class Nic(Owner):
             resources.callback(self.pd.close)
             self.pdn = _verbs.mlx5dv_init_obj_pd(self.pd)
             self.doorbell_pages = DoorbellPages(self.context, self.is_software, self.gpu, resources)
+            self.ringer = Ringer(self.gpu)
             self.completion_page = self.doorbell_pages.shared()
             resources.callback(self.completion_page.close)
             self.eqn = _verbs.mlx5dv_devx_query_eqn(self.context, 0)
@@ -267,6 +269,14 @@ class Nic(Owner):
             first.close()
             raise
         return first, second
+
+    def doorbell_modes(self, placement: str | Mapping[str, str] | None = None) -> doorbell_modes.DoorbellModes:
+        """In which modes queue pairs of this placement can tell the NIC, and why not in others; prints as a table.
+
+        Each is tried: a doorbell page is taken, mapped for the GPU where there is one, and given back.
+        """
+        self._resources.check()
+        return doorbell_modes.available(self, placement)
 
     def mac(self, gid_index: int) -> bytes:
         """MAC address behind a GID index, as the NIC uses it; zeros where it does not say."""

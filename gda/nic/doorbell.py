@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass, field
 
 from gda import _cuda, _verbs, formats
-from gda.errors import UnavailableError, VerbsError
+from gda.errors import CudaError, UnavailableError, VerbsError
 from gda.nic.gpu import Gpu
 from gda.nic.lifetime import Resources
 
@@ -24,6 +24,9 @@ _TYPES = (
     ("BF", _verbs.MLX5DV_UAR_ALLOC_TYPE_BF),
     ("NC", _verbs.MLX5DV_UAR_ALLOC_TYPE_NC),
 )
+# What a mode can use: a register for queues without record exists once a page, the shared page has no room for it.
+_FIT = {"no-record": ("NC_DEDICATED", "BF"), "blueflame": ("BF",)}
+_CPU = "cpu"  # a host thread rings: the GPU need not reach the page
 
 
 @dataclass
@@ -45,6 +48,11 @@ class DoorbellPage:
     def gpu_register(self) -> int:
         """Address of the register for kernels on the GPU; 0 when they cannot reach it."""
         return self.gpu_page + self.offset if self.gpu_page else 0
+
+    @property
+    def registers(self) -> tuple[int, int]:
+        """Both."""
+        return self.register, self.gpu_register
 
     @property
     def page_id(self) -> int:
@@ -75,13 +83,14 @@ class DoorbellPages:
         self._recordless: set[int] = set()  # ids of pages whose register for queues without record is taken
         self._resources = resources
 
-    def allocate(self, recordless: bool) -> DoorbellPage:
-        """A page for one queue pair."""
+    def allocate(self, mode: str) -> DoorbellPage:
+        """A page for one queue pair, which its kernels ring in this mode (doorbell_modes.MODES)."""
+        recordless = mode == "no-record"
         with self._lock:
             passed_over: list[DoorbellPage] = []
             try:
                 while True:
-                    page = self._take(recordless)
+                    page = self._take(mode)
                     if not recordless:
                         page.offset = page.uar.reg_addr - page.uar.base_addr
                         return page
@@ -94,26 +103,35 @@ class DoorbellPages:
                 for page in passed_over:
                     self._give(page)
 
-    def _take(self, recordless: bool) -> DoorbellPage:
+    def _take(self, mode: str) -> DoorbellPage:
+        fitting = {name: flag for name, flag in _TYPES if name in _FIT.get(mode, dict(_TYPES))}
         for page in self._free:
-            if not recordless or (page.type != "NC" and page.page_id not in self._recordless):
+            if page.type in fitting and not (mode == "no-record" and page.page_id in self._recordless):
                 self._free.remove(page)
                 return page
         refusals = []
-        for name, flag in _TYPES[:2] if recordless else _TYPES:
+        for name, flag in fitting.items():
             try:
                 uar = _verbs.mlx5dv_devx_alloc_uar(self._context, flag)
             except VerbsError as error:
                 refusals.append(error.message)
                 continue
+            page = DoorbellPage(uar, name, self)
             try:
-                return self._map(DoorbellPage(uar, name, self))
+                return page if mode == _CPU else self._map(page)
+            except CudaError as error:
+                uar.close()
+                raise UnavailableError(
+                    f"the driver does not let the GPU write doorbell pages: {error.message}",
+                    'doorbell="cpu" needs no such mapping; for users other than root the NVIDIA driver wants '
+                    'NVreg_RegistryDwords="PeerMappingOverride=1;"',
+                ) from error
             except BaseException:
                 uar.close()
                 raise
         raise UnavailableError(
             f"no doorbell page for a queue pair: {'; '.join(refusals)}",
-            "close queue pairs that are not needed; a queue with doorbell record (record=True) can share a page",
+            "close queue pairs that are not needed; those with doorbell record can share a page",
         )
 
     def shared(self) -> _verbs.Uar:
@@ -137,7 +155,7 @@ class DoorbellPages:
         return page
 
     def _give(self, page: DoorbellPage) -> None:
-        if self._gpu is None:
+        if not page.gpu_page:
             page.uar.close()
         else:
             self._free.append(page)

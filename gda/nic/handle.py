@@ -20,7 +20,7 @@ from gda.nic.placement import Slab, make_slab
 
 __all__ = ["Addresses", "Handle", "window"]
 
-_COUNTERS = ("reserved", "ready", "done", "error", "cq_consumed", "rung", "deferred", "silent")
+_COUNTERS = ("reserved", "ready", "done", "error", "cq_consumed", "rung", "deferred", "silent", "flashes")
 _RECEIVE_COUNTERS = ("cq_base", "reserved", "ready", "received")
 _WORD_SLOTS, _PARKED = 32, 1 << 63  # cuda/gda/token.h
 

@@ -23,7 +23,7 @@ from gda.errors import (
     UnavailableError,
     VerbsError,
 )  # fmt: skip
-from gda.nic import command, datagram, lint, request
+from gda.nic import command, datagram, doorbell_modes, lint, request
 from gda.nic.addresses import find_again, unreachable, wanted_index
 from gda.nic.connection import (
     ACK_TIMEOUT,
@@ -39,7 +39,6 @@ from gda.nic.connection import (
     rtr_fields,
     rts_fields,
 )  # fmt: skip
-from gda.nic.doorbell import DoorbellPage
 from gda.nic.handle import Addresses, Handle
 from gda.nic.lifetime import Resources
 from gda.nic.memory import Memory
@@ -67,8 +66,10 @@ class QueuePair(Visible):
     """A connection whose send queue, completion queue, records and handle lie where `placement` says.
 
     Options: `depth` basic blocks of 64 bytes (a power of two); `placement` "host", "gpu" or a dict by part ("sq",
-    "cq", "records", "handle"); `completion` "collapsed" (one entry, overwritten) or "ring"; `record=False` for a queue
-    without doorbell record (needs the capability); `shared=False` promises one thread at a time, which saves atomics;
+    "cq", "records", "handle"); `completion` "collapsed" (one entry, overwritten) or "ring"; `doorbell` says how
+    kernels tell the NIC: "record" and doorbell (default), "no-record" (needs the capability; `record=False` says the
+    same), "doorbell-first", "blueflame" or "cpu", see docs/doorbells.md and Nic.doorbell_modes(), which says what works
+    here; with "cpu" the records lie in host memory; `shared=False` promises one thread at a time, which saves atomics;
     `deadline_ms` bounds a put's wait for a free slot; `ignore_overrun=False` makes the NIC check the consumer index;
     `receive_depth` receives can be posted (a power of two from 4; 0: none), completed in a ring of as many entries
     (placement "receive_cq", by default where "cq" is; the receive queue lies before the send queue, in its memory);
@@ -86,7 +87,8 @@ class QueuePair(Visible):
         receive_depth: int = 0,
         placement: str | Mapping[str, str] | None = None,
         completion: str = "collapsed",
-        record: bool = True,
+        doorbell: str | None = None,
+        record: bool | None = None,
         shared: bool = True,
         deadline_ms: int = 1000,
         ignore_overrun: bool = True,
@@ -107,14 +109,13 @@ class QueuePair(Visible):
         if not isinstance(deadline_ms, int) or deadline_ms <= 0:
             raise ArgumentError(f"deadline_ms={deadline_ms!r} is not a positive whole number", "for example 1000")
         lint.check(lint.limits_of(nic.context), psn=psn, user_index=user_index)
-        if not record and not nic.capabilities.send_dbr_mode_no_dbr_ext:
-            raise UnavailableError(
-                f"{nic.name} has no queue pairs without doorbell record (capability send_dbr_mode_no_dbr_ext)",
-                "leave record=False out",
-            )
+        self.doorbell = doorbell_modes.check_name(doorbell, record)
+        doorbell_modes.refuse(nic, self.doorbell, placement if isinstance(placement, Mapping) else {})
         default = "host" if nic.is_software or nic.gpu is None else "gpu"
         self.placement = choose(placement, default, nic.gpu, nic.no_gpu_reason)
         self.placement |= {"rq": self.placement["sq"]}
+        if self.doorbell == "cpu":
+            self.placement["records"] = "host"
         self.placement.setdefault("receive_cq", self.placement["cq"])
         fixed = isinstance(placement, Mapping) and "handle" in placement
         self.nic = nic
@@ -123,13 +124,16 @@ class QueuePair(Visible):
         self.psn = secrets.randbits(24) if psn is None else psn
         self.user_index = nic._user_index() if user_index is None else user_index
         self.allow_unconnected = allow_unconnected
-        self.is_collapsed, self.has_record, self.is_shared = completion == "collapsed", record, shared
+        self.is_collapsed, self.is_shared = completion == "collapsed", shared
+        self.has_record = self.doorbell != "no-record"
         self._ignores_overrun = ignore_overrun
         self._deadline_ns = deadline_ms * 1_000_000
         self._remote: ConnectionInfo | None = None
         self._counters_before: dict[str, int] = {}
         self._own(Resources("queue pair", nic._resources))
         try:
+            self._page = nic.doorbell_pages.allocate(self.doorbell)
+            self._resources.callback(self._page.close)
             self._cq_entries = 1 if self.is_collapsed else self.depth
             sizes = {
                 "rq": self.receive_depth * _RECEIVE,
@@ -147,7 +151,8 @@ class QueuePair(Visible):
             self._scratch = Memory.allocate(nic, _SCRATCH_BYTES, access=("local_write",))
             self._resources.callback(self._scratch._resources.close)  # which holds no object of ours
             # The handle must not hold this object: its close() is kept by what frees this object.
-            addresses = functools.partial(_addresses, self._rings, self._page, record, bool(self.receive_depth))
+            registers = self._ask_host_thread() if self.doorbell == "cpu" else self._page.registers
+            addresses = functools.partial(_addresses, self._rings, registers, self.has_record, bool(self.receive_depth))
             self._handle = Handle(self._constants(), addresses, self.placement["handle"], fixed, nic.gpu)
             self._resources.callback(self._handle.close)
             self._show()
@@ -273,7 +278,7 @@ class QueuePair(Visible):
             self._rings.write("records", CQ_RECORD, record)
         self._handle.update(
             flags=self._flags(), reserved=0, ready=0, done=0, error=0, cq_consumed=consumed, rung=0, deferred=0,
-            silent=0, receive={"reserved": 0, "ready": 0, "received": 0, "cq_base": received},
+            silent=0, flashes=0, receive={"reserved": 0, "ready": 0, "received": 0, "cq_base": received},
         )  # fmt: skip
         self._show()
 
@@ -315,8 +320,6 @@ class QueuePair(Visible):
     # -------------------------------------------------------------------------------------------------------- inside
     def _create_queues(self) -> None:
         nic = self.nic
-        self._page = nic.doorbell_pages.allocate(recordless=not self.has_record)
-        self._resources.callback(self._page.close)
         self._cq, self.cqn = self._create_cq("cq", CQ_RECORD, self.is_collapsed, self._ignores_overrun)
         self.receive_cqn = self.cqn
         if self.receive_depth:
@@ -350,6 +353,13 @@ class QueuePair(Visible):
             wq_umem_offset=self._rings.offset("rq" if self.receive_depth else "sq"),
         )
         self._resources.callback(self._qp.close)
+
+    def _ask_host_thread(self) -> tuple[int, int]:
+        """Where kernels ask the NIC's thread to ring. It stops doing so before the queue pair is destroyed."""
+        ringer = self.nic.ringer
+        word = ringer.add(self._page.register, self._rings.address("records") + SEND_WORD)
+        self._resources.callback(functools.partial(ringer.remove, word))
+        return word.address, word.gpu_address
 
     def _create_cq(self, part: str, record: int, collapsed: bool, ignores_overrun: bool) -> tuple[_verbs.DevxObj, int]:
         """A completion queue in the memory of `part`, its record at that offset of the records."""
@@ -393,9 +403,7 @@ class QueuePair(Visible):
         return self.transport == "RC" and bool(self.nic.capabilities.atomic)
 
     def _flags(self) -> int:
-        flags = 0
-        if not self.has_record:
-            flags += int(formats.GDA_QP_RECORDLESS)
+        flags = doorbell_modes.kernel_flags(self.doorbell)
         if not self.is_shared:
             flags += int(formats.GDA_QP_OWNED)
         if self._remote is not None:
@@ -448,8 +456,10 @@ class QueuePair(Visible):
         return self._completions_written("receive_cq", int(receive["cq_base"]) + taken)
 
 
-def _addresses(rings: Rings, page: DoorbellPage, has_record: bool, has_receives: bool, target: str) -> Addresses:
-    """Where code on `target` finds the parts of a queue pair."""
+def _addresses(
+    rings: Rings, registers: tuple[int, int], has_record: bool, has_receives: bool, target: str
+) -> Addresses:
+    """Where code on `target` finds the parts of a queue pair; its doorbell is at `registers` (CPU, GPU)."""
     records = rings.address("records", target)
     receives = {
         "rq": rings.address("rq", target),
@@ -459,7 +469,7 @@ def _addresses(rings: Rings, page: DoorbellPage, has_record: bool, has_receives:
     } if has_receives else {}  # fmt: skip
     return Addresses(
         sq=rings.address("sq", target),
-        doorbell=page.gpu_register if target == "gpu" else page.register,
+        doorbell=registers[target == "gpu"],
         record=records + SEND_WORD if has_record else 0,
         cq_ring=rings.address("cq", target),
         cq_record=records + CQ_RECORD,

@@ -11,7 +11,7 @@ from gda.errors import ArgumentError
 from gda.run import Kernel
 from gda.run.meters import meter_names
 
-from .toy_queue import ToyMemory, ToyQueue
+from .toy_queue import DOORBELLS, ToyMemory, ToyQueue
 
 PUT = "gda_put(qp, dst, 0, src, 0, 8)"
 MORE = "gda_put(qp, dst, 0, src, 0, 8, GDA_MORE)"
@@ -113,6 +113,59 @@ def test_without_record(owned: bool) -> None:
         "payload_bytes": 8,
         **({"own_wqe_before_doorbell_record": 1} if owned else shared),
     }
+
+
+# What one put costs beside its request, by how the NIC is told and whether the queue is owned.
+TOLD = {
+    "record": {"records": 1, "doorbells": 1, "doorbell_record_before_doorbell": 1},
+    "no-record": {"doorbells": 1, "wqe_before_doorbell": 1},
+    "doorbell-first": {
+        "records": 1, "doorbells": 2, "wqe_before_doorbell": 1, "doorbell_record_before_doorbell": 1
+    },
+    "blueflame": {"records": 1, "blueflames": 1, "doorbell_record_before_doorbell": 1},
+    "cpu": {"asked": 1},
+}  # fmt: skip
+TOLD_IN_ORDER = ("no-record", "blueflame", "cpu")
+
+
+@pytest.mark.parametrize("owned", [True, False])
+@pytest.mark.parametrize("doorbell", DOORBELLS)
+def test_each_way_to_tell_the_nic(doorbell: str, owned: bool) -> None:
+    shared = {"additions": 1, "parkings": 1, "wqe_before_doorbell_record": 1}
+    if doorbell in TOLD_IN_ORDER:
+        shared["doorbell_before_ready"] = 1
+    expected = {"requests": 1, "segments": 3, "payload_bytes": 8, **TOLD[doorbell]}
+    expected |= {"own_wqe_before_doorbell_record": 1} if owned else shared
+    assert count(ToyQueue(16, owned=owned, doorbell=doorbell), 1, 1) == expected
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+@pytest.mark.parametrize("doorbell", DOORBELLS)
+def test_an_owner_tells_the_nic_the_same_way(doorbell: str, owner: str) -> None:
+    """A warp's 32 requests are too much for BlueFlame: a plain doorbell."""
+    threads = OWNERS[owner]
+    told = TOLD["record"] if doorbell == "blueflame" and threads > 1 else TOLD[doorbell]
+    assert count(ToyQueue(64, owned=True, doorbell=doorbell), threads, 1, operation=owner) == {
+        "own_wqe_before_doorbell_record": 1,
+        "requests": threads,
+        "segments": 3 * threads,
+        "payload_bytes": 8 * threads,
+        **told,
+    }
+
+
+@pytest.mark.parametrize("operation", [PUT_SIGNAL, TWO_BLOCKS])
+def test_more_than_64_bytes_are_told_by_a_plain_doorbell(operation: str) -> None:
+    seen = count(ToyQueue(16, doorbell="blueflame"), 1, 3, operation=operation)
+    assert (seen["doorbells"], seen["records"], "blueflames" in seen) == (3, 3, False)
+
+
+def test_blueflame_waits_until_what_was_deferred_is_told() -> None:
+    """A doorbell was left to a later request: then that one is not the NIC's next."""
+    queue = ToyQueue(16, doorbell="blueflame")
+    assert "blueflames" not in count(queue, 1, 1, operation=MORE)
+    assert count(queue, 1, 1)["doorbells"] == 1
+    assert count(queue, 1, 1)["blueflames"] == 1
 
 
 def test_more_leaves_record_and_doorbell() -> None:
@@ -222,5 +275,5 @@ def test_without_meters_there_is_nothing_to_read() -> None:
 
 def test_names_are_those_of_the_header() -> None:
     names = meter_names()
-    assert len(names) == len(set(names)) == 18
+    assert len(names) == len(set(names)) == 20
     assert (names[0], names[-1]) == ("additions", "spins")

@@ -11,6 +11,7 @@ import pytest
 import gda
 from gda import formats
 
+from .doorbell_cases import *  # noqa: F403
 from .message_cases import *  # noqa: F403
 from .operation_cases import *  # noqa: F403
 from .scope_cases import *  # noqa: F403

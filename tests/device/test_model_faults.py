@@ -52,6 +52,7 @@ RECORDS = "two records without order: the record may go back"
 DOORBELLS = "two doorbells without order: the index may go back"
 CONSUMERS = "two consumer records without order: the record may go back"
 TOO_EARLY = "a slot is written before the NIC has surely read what was in it"
+NOT_NEXT = "the work request in the register is not the NIC's next"
 NO_DATA = "a wait is over before the data is surely there"
 OVERRUN = "the completion queue overruns: the NIC does not surely see that an entry was read"
 
@@ -63,22 +64,35 @@ REMOVED = (
     Fault("`wqe_before_doorbell` in `tell_nic`", "--recordless p p", NOT_THERE),
     Fault("`doorbell_record_before_doorbell` in `tell_nic`", "p", LOST),
     Fault("`doorbell_before_ready` in `publish_shared`", "--recordless p p", DOORBELLS),
+    Fault("`doorbell_before_ready` in `publish_shared`", "--assisted p p", DOORBELLS),
+    Fault("`doorbell_before_ready` in `publish_shared`", "--blueflame p p", NOT_NEXT),
+    Fault("`wqe_before_doorbell` in `tell_doorbell_first`", "--doorbell-first p p", NOT_THERE),
+    Fault("`doorbell_record_before_doorbell` in `tell_doorbell_first`", "--doorbell-first p", LOST),
+    Fault("`doorbell_record_before_doorbell` in `tell_blueflame`", "--blueflame p", LOST),
     Fault("`earlier_slots_before_mine` in `ring_for_others`", "p p", RECORDS),
     Fault("`earlier_slots_before_mine` in `await_window`", "--start 1 22 22", NOT_THERE, laps=True),
     Fault("`cqe_read` in `poll_collapsed`", "--nic --depth 2 pw p", NO_DATA),
     Fault("`cqe_read` in `poll_ring`", "--nic --ring --depth 2 ppw", NO_DATA),
     Fault("`load_shared_acquire` in `load_done`", "--nic --depth 2 pw pw", NO_DATA),
     Fault("`load_done` in `reserve`", "--nic --depth 2 pwp p", TOO_EARLY),
-    Fault("`load_shared_acquire` in `await_room`", "--nic --ring --depth 2 ppw p", TOO_EARLY),
     Fault("`raise_release` in `take_in`", "--nic --depth 2 pw pw", NO_DATA),
     Fault("`load_shared_acquire` in `poll_ring`", "--nic --ring --depth 2 ppw p", CONSUMERS),
     Fault("`store_shared_release` in `poll_ring`", "--nic --ring --depth 2 ppw p", CONSUMERS),
 )
 
-RECORD = """        target::store_record(q.record, be32(GDA_FIELD(qp_doorbell_record, send_counter, counter)));
+RECORD = """    if (__builtin_expect((q.flags & (OTHER_DOORBELLS | GDA_QP_RECORDLESS)) == 0, 1)) {
+        tell_record(q, end);
         target::doorbell_record_before_doorbell(q.scope);
 """
-DOORBELL = "be32(GDA_FIELD(send_doorbell, wqe_index, counter))));\n"
+NO_RECORD = RECORD.partition("\n")[0] + "\n"
+DOORBELL = """        return tell_otherwise(qp, end, rung);
+    }
+    target::store_doorbell(q.doorbell, doorbell_value(q, end));
+"""
+LAST_DOORBELL = """    target::doorbell_record_before_doorbell(q.scope);
+    target::store_doorbell(q.doorbell, doorbell_value(q, end));
+}"""
+ONE_REQUEST = "    if (end - rung != 1) return target::store_doorbell(q.doorbell, doorbell_value(q, end));\n"
 STORE = "    if (g.rank < lanes) ticket = store_at(q, c.base + g.rank * BLOCKS, request, m);\n"
 PUBLISH = "            publish_shared(qp, q, c, seen, m.more);\n"
 NOTE_BARRIER = "        target::wqe_before_doorbell_record(q.scope);  // here before the note\n"
@@ -100,9 +114,27 @@ SWAPPED = (
         "p",
         LOST,
         (
-            Edit("ring.h", RECORD, ""),
-            Edit("ring.h", DOORBELL, f"{DOORBELL}    if ((q.flags & GDA_QP_RECORDLESS) == 0) {{\n{RECORD}    }}\n"),
+            Edit("tell.h", RECORD, NO_RECORD),
+            Edit("tell.h", DOORBELL, f"{DOORBELL}{RECORD}    }}\n"),
         ),
+    ),
+    Fault(
+        "the doorbell first, and none behind the record",
+        "--doorbell-first p",
+        LOST,
+        (Edit("tell.h", LAST_DOORBELL, "}"),),
+    ),
+    Fault(
+        "BlueFlame of the last of several requests",
+        "--blueflame mp",
+        NOT_NEXT,
+        (Edit("tell.h", ONE_REQUEST, "    (void)rung;\n"),),
+    ),
+    Fault(
+        "the wait for free slots does not acquire",
+        "--nic --ring --depth 2 ppw p",
+        TOO_EARLY,
+        (Edit("ring.h", "uint64_t done = load_done(qp, q);", "uint64_t done = load_word(q, &qp->done);"),),
     ),
     Fault(
         "publication, then the work request",

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""operation_cases.py, signal_cases.py, scope_cases.py and unreliable_cases.py with kernels on the CPU."""
+"""The cases of doorbells, operations, signals, scopes and unreliable transports with kernels on the CPU."""
 
 from __future__ import annotations
 
 import pytest
 
+from .doorbell_cases import *  # noqa: F403
 from .operation_cases import *  # noqa: F403
 from .scope_cases import *  # noqa: F403
 from .signal_cases import *  # noqa: F403

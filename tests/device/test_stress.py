@@ -11,7 +11,7 @@ import pytest
 from gda import config, formats
 from gda.run import Kernel
 
-from .toy_queue import ToyMemory, ToyQueue
+from .toy_queue import DOORBELLS, ToyMemory, ToyQueue
 
 SOURCE = Path(__file__).parent / "stress.cu"
 MESSAGES = Path(__file__).parent / "message_stress.cu"
@@ -59,6 +59,24 @@ def test_64_producers(converged: str) -> None:
     assert queue.send_counter == 0
     if converged == "all":
         assert seen["doorbells"] <= 131072 / 4, "lanes that come together ring together"
+
+
+@pytest.mark.parametrize("converged", ["all", "one"])
+@pytest.mark.parametrize("doorbell", DOORBELLS[1:])
+def test_64_producers_with_each_doorbell(doorbell: str, converged: str) -> None:
+    """The same, told in each other way; without a record the register's last value is 0 modulo 2^16, too."""
+    kernel = Kernel(SOURCE, target="host", converged=converged, seed=7)
+    queue = ToyQueue(128, doorbell=doorbell, deadline_ns=60_000_000_000)
+    run(kernel, queue, blocks=2, threads=32, puts=2048, seed=11)
+    assert queue.send_counter == 0
+
+
+@pytest.mark.parametrize("doorbell", DOORBELLS)
+def test_an_owner_with_each_doorbell(doorbell: str) -> None:
+    """Past 2^16, through a ring of 16."""
+    kernel = Kernel(SOURCE, target="host")
+    queue = ToyQueue(16, owned=True, doorbell=doorbell, deadline_ns=60_000_000_000)
+    run(kernel, queue, blocks=1, threads=1, puts=70_000, seed=1)
 
 
 @pytest.mark.parametrize("record", [True, False])

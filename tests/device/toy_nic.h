@@ -28,18 +28,24 @@ inline void toy_nic(gda_qp* qp, uint64_t total, toy_faults* faults, uint32_t see
     uint64_t served = 0, announced = 0, completions = 0;
     uint32_t random = seed;
     uint64_t* doorbell = static_cast<uint64_t*>(q.doorbell);
+    uint64_t* other = (q.flags & GDA_QP_BLUEFLAME) != 0 ? doorbell + gda::prm::UAR_BLUEFLAME_HALF_BYTES / 8 : doorbell;
+    bool takes_its_word = recordless || (q.flags & GDA_QP_DOORBELL_FIRST) != 0;
     while (served < total) {
         uint64_t rung = atomicExch(doorbell, uint64_t(0));
+        if (rung == 0) rung = atomicExch(other, uint64_t(0));
         if (rung != 0) {
             faults->doorbells++;
             uint32_t counter = GDA_GET(send_doorbell, &rung, wqe_index);
+            if (takes_its_word && !recordless && uint16_t(counter - uint16_t(announced)) < 0x8000) {
+                announced += uint16_t(counter - uint16_t(announced));
+            }
             if (!recordless) {
                 uint32_t word = __atomic_load_n(static_cast<uint32_t*>(q.record), __ATOMIC_ACQUIRE);
                 counter = GDA_EXTRACT(qp_doorbell_record, send_counter, gda::be32(word));
             }
             uint16_t step = uint16_t(counter - uint16_t(announced));
             if (step >= 0x8000) {
-                faults->went_back++;
+                if (recordless || !takes_its_word) faults->went_back++;
             } else {
                 announced += step;
                 if (announced - served > q.depth) faults->overrun++;

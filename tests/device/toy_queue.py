@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from gda import formats
+from gda.nic.doorbell_modes import kernel_flags
 from gda.nic.handle import window
 
 QPN = 0x123456
 BLOCK = 64
 SEGMENT = 16
+DOORBELLS = ("record", "no-record", "doorbell-first", "blueflame", "cpu")
 EMPTY = 0xFF  # as rings are filled before use
 SCRATCH, SCRATCH_LKEY = 0x0000DDEEFF001000, 0x99887766  # only the NIC goes there
 
@@ -44,7 +46,10 @@ class ToyMemory:
 
 
 class ToyQueue:
-    """A gda_qp with its rings. `start`: the index where all counters begin."""
+    """A gda_qp with its rings. `start`: the index where all counters begin.
+
+    `doorbell`: how kernels tell the NIC, as gda.QueuePair has it; `record=False` is "no-record".
+    """
 
     def __init__(
         self,
@@ -52,6 +57,7 @@ class ToyQueue:
         *,
         owned: bool = False,
         record: bool = True,
+        doorbell: str = "record",
         collapsed: bool = True,
         ignore_overrun: bool = True,
         connected: bool = True,
@@ -90,12 +96,13 @@ class ToyQueue:
                 "flags": flag["GDA_CQ_IGNORE_OVERRUN"],
             },
         }
-        flags = (flag["GDA_QP_OWNED"] if owned else 0) | (0 if record else flag["GDA_QP_RECORDLESS"])
+        self.mode = doorbell if record else "no-record"
+        flags = (flag["GDA_QP_OWNED"] if owned else 0) | kernel_flags(self.mode)
         flags |= flag["GDA_QP_CONNECTED"] if connected else 0
         cq_flags = (flag["GDA_CQ_COLLAPSED"] if collapsed else 0) | (
             flag["GDA_CQ_IGNORE_OVERRUN"] if ignore_overrun else 0
         )
-        self.register = int(flag["UAR_SEND_DOORBELL"] if record else flag["UAR_RECORDLESS_DOORBELL"])
+        self.register = int(flag["UAR_RECORDLESS_DOORBELL" if self.mode == "no-record" else "UAR_SEND_DOORBELL"])
         self.write_handle(
             version=flag["GDA_HANDLE_VERSION"] if version is None else version,
             flags=flags,
@@ -151,6 +158,11 @@ class ToyQueue:
     @property
     def doorbell(self) -> bytes:
         return self.page[self.register : self.register + 8].tobytes()
+
+    def half(self, number: int) -> bytes:
+        """What was written to one half of the BlueFlame register."""
+        at = self.register + number * int(formats.UAR_BLUEFLAME_HALF_BYTES)
+        return self.page[at : at + BLOCK].tobytes()
 
     def complete(self, index: int, entry: int = 0) -> None:
         """A good completion of the request at `index`; `entry` is the 64-bit index of the completion."""

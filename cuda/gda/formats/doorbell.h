@@ -11,10 +11,11 @@ namespace prm {
 
 // Byte offsets in a 4 KiB UAR page. A BlueFlame register is two halves of 256 bytes used in turn.
 enum uar_offset {
-    UAR_CQ_DOORBELL = 0x20,           // arm a completion queue
-    UAR_RECORDLESS_DOORBELL = 0x600,  // send doorbell of a queue pair that has no record
-    UAR_SEND_DOORBELL = 0x800,        // send doorbell, first BlueFlame half
-    UAR_SEND_DOORBELL_ODD = 0x900,    // second half
+    UAR_CQ_DOORBELL = 0x20,            // arm a completion queue
+    UAR_RECORDLESS_DOORBELL = 0x600,   // send doorbell of a queue pair that has no record
+    UAR_SEND_DOORBELL = 0x800,         // send doorbell, first BlueFlame half
+    UAR_SEND_DOORBELL_ODD = 0x900,     // second half
+    UAR_BLUEFLAME_HALF_BYTES = 0x100,  // from one half to the other
     UAR_PAGE_BYTES = 0x1000,
 };
 

@@ -126,6 +126,26 @@ GDA_DEVICE void store_doorbell(void* p, uint64_t v) {
     meter(GDA_METER_DOORBELLS);
     asm volatile("st.mmio.relaxed.sys.global.b64 [%0], %1;" ::"l"(global(p)), "l"(v) : "memory");
 }
+GDA_DEVICE void store_request_to_ring(void* p, uint64_t v) {
+    meter(GDA_METER_ASKED);
+    asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(global(p)), "l"(v) : "memory");
+}
+// In pieces of 16 bytes, the most that every GPU stores at once. Whether they reach a card as one is up to the GPU's
+// memory system, and a card that gets them in pieces takes the first 8 bytes as a plain doorbell.
+GDA_DEVICE void store_blueflame(void* p, const void* slot) {
+    meter(GDA_METER_BLUEFLAMES);
+    uint64_t low[4], high[4];
+    for (int i = 0; i < 4; ++i) {
+        asm volatile("ld.weak.global.v2.b64 {%0, %1}, [%2];"
+                     : "=l"(low[i]), "=l"(high[i])
+                     : "l"(global(slot) + 16 * i)
+                     : "memory");
+    }
+    for (int i = 3; i >= 0; --i) {
+        asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(global(p) + 16 * i), "l"(low[i]), "l"(high[i])
+                     : "memory");
+    }
+}
 GDA_DEVICE uint32_t load_completion(const void* p, scope s) {
     uint32_t v;
     if (s == scope_gpu) {

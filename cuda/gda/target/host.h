@@ -82,6 +82,23 @@ GDA_DEVICE void store_doorbell(void* p, uint64_t v) {
     asm volatile("dmb oshst" ::: "memory");
 #endif
 }
+GDA_DEVICE void store_request_to_ring(void* p, uint64_t v) {
+    meter(GDA_METER_ASKED);
+    __atomic_store_n(static_cast<uint64_t*>(p), v, __ATOMIC_RELEASE);
+}
+// A write-combining page collects the words, and the barrier sends them as one. Word by word, so that a thread
+// sanitizer can follow who reads them.
+GDA_DEVICE void store_blueflame(void* p, const void* slot) {
+    meter(GDA_METER_BLUEFLAMES);
+    uint64_t words[8];
+    memcpy(words, slot, sizeof words);
+    for (int i = 7; i >= 0; --i) __atomic_store_n(static_cast<uint64_t*>(p) + i, words[i], __ATOMIC_RELEASE);
+#if defined(__x86_64__)
+    asm volatile("sfence" ::: "memory");
+#elif defined(__aarch64__)
+    asm volatile("dmb oshst" ::: "memory");
+#endif
+}
 GDA_DEVICE uint32_t load_completion(const void* p, scope) {
     uint32_t v = __atomic_load_n(static_cast<const uint32_t*>(p), __ATOMIC_ACQUIRE);
 #if defined(__aarch64__)

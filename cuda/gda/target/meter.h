@@ -21,7 +21,9 @@ enum gda_meter {
     GDA_METER_EARLIER_SLOTS_BEFORE_MINE,
     GDA_METER_DOORBELL_BEFORE_READY,
     // What the NIC sees.
-    GDA_METER_DOORBELLS,      // MMIO writes
+    GDA_METER_DOORBELLS,      // MMIO writes of 8 bytes
+    GDA_METER_BLUEFLAMES,     // MMIO writes of a whole work request
+    GDA_METER_ASKED,          // doorbells that a host thread is asked to ring
     GDA_METER_RECORDS,        // doorbell records of send, receive and completion queues
     GDA_METER_REQUESTS,       // work requests of send queues
     GDA_METER_SEGMENTS,       // of 16 bytes: all that is written to rings

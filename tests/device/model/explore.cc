@@ -8,7 +8,8 @@
 //     u  with GDA_UNSIGNALED    w  waits for the last one    f  flushes the queue
 //   --start N      index where the queue's counters begin          --depth N   of the ring
 //   --registers    with --owned: by a gda_owner, opened once and closed at the end
-//   --recordless   --owned   --ring (completions; else collapsed)  --nic (it completes; waits and full rings need it)
+//   --recordless   --doorbell-first   --blueflame   --assisted (else record and doorbell)
+//   --owned   --ring (completions; else collapsed)  --nic (it completes; waits and full rings need it)
 //   --gpu-scope    (else system)
 //   --deadline-zero  a put that finds no room gives its slot back  --remove BARRIER@FUNCTION
 //   --most N       executions                                      --random SEED
@@ -27,7 +28,7 @@ namespace {
 
 alignas(4096) gda_queue queue;
 alignas(4096) uint8_t ring[64 * 256], completions[64 * 16];
-alignas(64) uint64_t page, record;
+alignas(64) uint64_t page[64], record;
 alignas(64) uint32_t consumer_record[2];
 uint32_t first_completion;
 
@@ -38,15 +39,14 @@ struct shared_queue : model::program {
 
     uint32_t threads() const override { return static_cast<uint32_t>(scripts.size()) + (nic ? 1 : 0); }
 
-    void make(bool recordless, bool owned, bool more, bool flushes, uint64_t deadline_ns) {
+    void make(uint32_t bell, bool owned, bool more, bool flushes, uint64_t deadline_ns) {
         gda_qp& qp = queue.qp;
         qp.version = GDA_HANDLE_VERSION;
-        qp.flags = GDA_QP_CONNECTED;
-        if (recordless) qp.flags |= GDA_QP_RECORDLESS;
+        qp.flags = GDA_QP_CONNECTED | bell;
         if (owned) qp.flags |= GDA_QP_OWNED;
         if (here.gpu_scope) qp.flags |= GDA_QP_GPU_SCOPE;
         qp.sq = reinterpret_cast<uintptr_t>(ring);
-        qp.doorbell = reinterpret_cast<uintptr_t>(&page);
+        qp.doorbell = reinterpret_cast<uintptr_t>(page);
         qp.record = reinterpret_cast<uintptr_t>(&record);
         qp.qpn = 0x123456;
         qp.log_sq_size = static_cast<uint32_t>(__builtin_ctzll(depth));
@@ -58,11 +58,13 @@ struct shared_queue : model::program {
         if (!in_ring) qp.cq.flags = GDA_CQ_COLLAPSED;
         qp.cq.record = reinterpret_cast<uintptr_t>(consumer_record);
         here.consumer_record = consumer_record + GDA_DWORD_OFFSET(cq_doorbell_record, consumer_index) / 4;
-        here.recordless = recordless;
+        here.recordless = (bell & GDA_QP_RECORDLESS) != 0;
+        here.doorbell_first = (bell & GDA_QP_DOORBELL_FIRST) != 0;
+        here.assisted = (bell & GDA_QP_ASSISTED) != 0;
         here.owned = owned;
         here.sq = ring;
         here.record = &record;
-        here.doorbell = &page;
+        here.doorbell = page;
         here.depth = depth;
         here.first = start;
         if (nic) here.nic = threads() - 1;
@@ -73,7 +75,9 @@ struct shared_queue : model::program {
         here.add_word(&qp.error, "error", 0, model::constant);
         here.add_word(&qp.cq_consumed, "cq_consumed", 0, completing);
         // Only a deferred doorbell and a wait look at these.
-        here.add_word(&qp.rung, "rung", start, more ? model::shared : model::unread);
+        bool blueflame = (bell & GDA_QP_BLUEFLAME) != 0;
+        here.add_word(&qp.rung, "rung", start, more || blueflame ? model::shared : model::unread);
+        here.add_word(&qp.flashes, "flashes", 0, blueflame ? model::shared : model::unread);
         here.add_word(&qp.deferred, "deferred", 0, more ? model::shared : model::unread);
         here.add_word(&qp.silent, "silent", 0, flushes ? model::shared : model::unread);  // only a flush
         uint64_t* window = reinterpret_cast<uint64_t*>(queue.window);
@@ -95,7 +99,7 @@ struct shared_queue : model::program {
         if (here.owned) {
             gda_qp& qp = queue.qp;
             qp.reserved = qp.ready = qp.done = qp.rung = start;
-            qp.deferred = qp.silent = qp.error = qp.cq_consumed = 0;
+            qp.deferred = qp.silent = qp.error = qp.cq_consumed = qp.flashes = 0;
         }
     }
 
@@ -189,7 +193,8 @@ void print_list(const Strings& strings) {
 
 int main(int argc, char** argv) {
     shared_queue q;
-    bool recordless = false, owned = false, more = false, flushes = false;
+    uint32_t bell = 0;
+    bool owned = false, more = false, flushes = false;
     uint64_t deadline_ns = GDA_S(1), most = ~uint64_t(0), seed = 0;
     for (int i = 1; i < argc; ++i) {
         std::string a = argv[i];
@@ -205,7 +210,13 @@ int main(int argc, char** argv) {
         } else if (a == "--remove") {
             here.removed = ++i < argc ? argv[i] : "";
         } else if (a == "--recordless") {
-            recordless = true;
+            bell = GDA_QP_RECORDLESS;
+        } else if (a == "--doorbell-first") {
+            bell = GDA_QP_DOORBELL_FIRST;
+        } else if (a == "--blueflame") {
+            bell = GDA_QP_BLUEFLAME;
+        } else if (a == "--assisted") {
+            bell = GDA_QP_RECORDLESS | GDA_QP_ASSISTED;
         } else if (a == "--owned") {
             owned = true;
         } else if (a == "--registers") {
@@ -228,7 +239,7 @@ int main(int argc, char** argv) {
         }
     }
     if (q.scripts.empty() || q.threads() > model::MOST_THREADS || q.depth < 2 || q.depth > 256) return 2;
-    q.make(recordless, owned, more, flushes, deadline_ns);
+    q.make(bell, owned, more, flushes, deadline_ns);
     model::explorer e(q, most, seed);
     here.all = &e;
     model::outcome o = e.explore();

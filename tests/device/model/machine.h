@@ -22,8 +22,9 @@ enum habit : uint8_t { shared, constant, unread };  // constant: nobody stores t
 
 struct machine {
     explorer* all = nullptr;
-    uint32_t nic = MOST_THREADS;  // its thread, if it runs
-    bool recordless = false;
+    uint32_t nic = MOST_THREADS;                    // its thread, if it runs
+    bool recordless = false;                        // kernels write no record
+    bool doorbell_first = false, assisted = false;  // how the NIC is told, where not by record and doorbell
     bool gpu_scope = false;
     bool owned = false;  // one thread: its words are no shared ones
     uint8_t* sq = nullptr;
@@ -68,6 +69,7 @@ struct machine {
         uint64_t before;  // doorbells that the NIC has surely seen by then, by number
     };
     std::vector<sent> records, doorbells;
+    uint64_t heads[256];                             // first eight bytes of the request in each slot
     std::vector<uint64_t> consumers;                 // what the completion queue's record said, by number
     uint64_t stored, signaled;                       // requests, by bit
     uint64_t longer;                                 // blocks behind which their request goes on
@@ -196,6 +198,7 @@ struct machine {
             all->violated("a slot is written before the NIC has surely read what was in it");
         }
         stored |= bit(index);
+        heads[slot] = low;
         if (GDA_GET(wqe_ctrl_seg, control, ce) == gda::prm::CE_ALWAYS) signaled |= bit(index);
         me().now.written |= bit(index);
         note("writes request", WORDS, index - first);
@@ -246,6 +249,26 @@ struct machine {
         uint64_t end = index_of(static_cast<uint16_t>(GDA_GET(send_doorbell, &v, wqe_index)));
         note("doorbell", WORDS, end - first);
         whole(end);
+        doorbells.push_back(sent{end, assisted ? o.told : o.told_mmio, before_stores(o).doorbells});
+        o.now.doorbells |= uint64_t(1) << (doorbells.size() - 1);
+    }
+
+    // The work request of a slot to the register.
+    void store_blueflame(const void* p, const void* slot) {
+        uint64_t number = static_cast<uint64_t>(static_cast<const uint8_t*>(slot) - sq) / 64;
+        uint64_t half = static_cast<uint64_t>(static_cast<const uint8_t*>(p) - static_cast<const uint8_t*>(doorbell));
+        if (half != 0 && half != gda::prm::UAR_BLUEFLAME_HALF_BYTES) all->violated("BlueFlame beside its register");
+        if (nic != MOST_THREADS) all->before(access{uint64_t(1) << 63, false});
+        observer& o = me();
+        uint64_t end = 1 + index_of(static_cast<uint16_t>(GDA_GET(send_doorbell, &heads[number], wqe_index)));
+        note("BlueFlame", WORDS, end - first);
+        if ((o.now.written & bit(end - 1)) == 0) all->violated("BlueFlame of a request that is not surely written");
+        whole(end);
+        uint64_t told = first;
+        for (uint32_t i = 0; i < doorbells.size(); ++i) {
+            if ((before_stores(o).doorbells >> i & 1) != 0) told = std::max(told, doorbells[i].end);
+        }
+        if (told != end - 1) all->violated("the work request in the register is not the NIC's next");
         doorbells.push_back(sent{end, o.told_mmio, before_stores(o).doorbells});
         o.now.doorbells |= uint64_t(1) << (doorbells.size() - 1);
     }
@@ -261,14 +284,17 @@ struct machine {
         uint64_t told = first;
         for (const sent& d : doorbells) {
             uint64_t r = newest_of(d.with.records);
-            if (recordless) {
-                for (const sent& other : doorbells) {
-                    uint32_t number = static_cast<uint32_t>(&other - doorbells.data());
-                    if (other.end < d.end && (d.before >> number & 1) == 0) {
-                        return all->failed("two doorbells without order: the index may go back");
-                    }
+            for (const sent& other : doorbells) {
+                uint32_t number = static_cast<uint32_t>(&other - doorbells.data());
+                if (recordless && other.end < d.end && (d.before >> number & 1) == 0) {
+                    return all->failed("two doorbells without order: the index may go back");
                 }
-                if ((below(d.end) & ~d.with.written) != 0) return all->failed("rung before the work request is there");
+            }
+            // A NIC that takes the doorbell's word for it.
+            if ((recordless || doorbell_first) && (below(d.end) & ~d.with.written) != 0) {
+                return all->failed("rung before the work request is there");
+            }
+            if (recordless) {
                 told = std::max(told, d.end);
                 continue;
             }
@@ -320,6 +346,9 @@ struct machine {
             uint64_t r = records.size() - 1 - all->choose(static_cast<uint32_t>(records.size() - oldest));
             o.now.join(records[r].with);
             end = records[r].end;
+            // Or what the doorbell says, where that is more.
+            if (doorbell_first && doorbells[number].end > end && all->choose(2) == 0) end = doorbells[number].end;
+            if (doorbell_first) end = std::max(end, announced);
         }
         note("NIC hears", WORDS, end - first);
         if (end < announced) all->violated("the index goes back");

@@ -77,6 +77,8 @@ GDA_DEVICE void store_owned(uint64_t* p, uint64_t v) {
 GDA_DEVICE void store_segment(void* p, uint64_t low, uint64_t high) { here.store_segment(p, low, high); }
 GDA_DEVICE void store_record(void* p, uint32_t v) { here.store_record(p, v); }
 GDA_DEVICE void store_doorbell(void* p, uint64_t v) { here.store_doorbell(p, v); }
+GDA_DEVICE void store_request_to_ring(void* p, uint64_t v) { here.store_doorbell(p, v); }
+GDA_DEVICE void store_blueflame(void* p, const void* slot) { here.store_blueflame(p, slot); }
 GDA_DEVICE uint32_t load_completion(const void* p, scope, MODEL_SITE) {
     return static_cast<uint32_t>(here.load(p, !here.weakened("cqe_read", function)));
 }
