@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 from gda import formats, notes
-from gda.errors import ArgumentError, UnavailableError
+from gda.errors import ArgumentError, GdaError, UnavailableError
 from gda.run import Kernel, compile
 from gda.run.compile import compile_for_gpu, include_directory, nvrtc_version
 from gda.run.traces import LOG_EVENTS
@@ -180,3 +182,52 @@ def test_on_is_other_code(tmp_path: Path) -> None:
         pytest.skip(f"not run: {error}")
     assert b"gda_trace_memory" in on
     assert b"globaltimer" in on
+
+
+@pytest.mark.gpu
+def test_a_gpus_kernels_leave_the_same_events() -> None:
+    """On a GPU with the software NIC: every stage of each put, on one time base to a few microseconds."""
+    import gda
+    from gda import trace
+    from gda.sim import current
+    from gda.tools.trace.puts import STAGES
+
+    current()
+    kernel = Kernel("#include <gda/kernels/put.h>\n", target="gpu", trace=True)
+    with gda.open() as nic, trace.record() as t:
+        source, target = nic.allocate(1 << 16), nic.allocate(1 << 16)
+        a, _b = nic.loopback_pair()
+        kernel.gda_kernel_put[1, 32](a, target, 0, source, 0, 512, 5_000_000_000)
+        kernel.gda_kernel_put[1, 1](a, target, 0, source, 0, 512, 5_000_000_000)
+    assert len(t.puts) == 33
+    slack_ns = 20_000
+    for earlier, later in itertools.pairwise(STAGES):
+        assert (t.puts[earlier] > 0).all(), earlier
+        assert (t.puts[later] - t.puts[earlier] > -slack_ns).all(), (earlier, later)
+    (actor,) = [actor for actor in t.actors if actor.source == "kernel"]
+    assert actor.clock["rate"] == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.gpu
+def test_the_ring_of_a_waiting_gpu_kernel_can_be_read() -> None:
+    """Nobody completes the put: its events are there while the kernel still waits."""
+    from gda.run.traces import RING_BYTES
+    from gda.sim import current, faults
+
+    current()
+    import gda
+
+    kernel = Kernel("#include <gda/kernels/put.h>\n", target="gpu", trace=True)
+    with gda.open() as nic, faults("drop request"):
+        source, target = nic.allocate(4096), nic.allocate(4096)
+        a, _b = nic.loopback_pair()
+        launch = kernel.gda_kernel_put.start[1, 1](a, target, 0, source, 0, 512, 2_000_000_000)
+        end = time.monotonic() + 1.5
+        while len(kernel._module.trace()) < RING_BYTES + 3 * 32 and time.monotonic() < end:
+            pass
+        assert not launch.done()
+        assert [kind_name(e["kind"]) for e in ring_events(kernel._module.trace(), LOG_EVENTS)[1]][:3] == [
+            "reserve", "write", "ring",
+        ]  # fmt: skip
+        with pytest.raises(GdaError):
+            launch.wait()
