@@ -72,3 +72,75 @@ GDA_COLLECTIVE_WAIT(wait)
 GDA_COLLECTIVE_WAIT(flush)
 GDA_COLLECTIVE_WAIT(wait_signal)
 #undef GDA_COLLECTIVE_WAIT
+
+// Receives: one is posted, or taken, for the warp or block, and all get the answer; in `out`, which may be of each
+// thread or of all, what has arrived.
+namespace gda {
+
+struct lanes_of_warp {
+    target::group g = target::warp();
+    GDA_MEMBER bool leads() const { return g.rank == 0; }
+    GDA_MEMBER uint64_t broadcast(uint64_t v) const { return target::broadcast(g, v); }
+    GDA_MEMBER void sync() const { target::sync(g); }
+};
+struct threads_of_block {
+    GDA_MEMBER bool leads() const { return target::thread_of_block() == 0; }
+    GDA_MEMBER uint64_t broadcast(uint64_t v) const { return target::broadcast_block(v); }
+    GDA_MEMBER void sync() const { target::sync_block(); }
+};
+
+template <class Threads>
+GDA_DEVICE gda_ticket post_receive_together(const Threads& t, gda_qp* qp, const gda_mr& buffer, uint64_t offset,
+                                            uint64_t bytes) {
+    gda_ticket ticket = 0;
+    t.sync();  // none of them reads any more what was in the memory
+    if (t.leads()) ticket = gda_post_receive(qp, buffer, offset, bytes);
+    return t.broadcast(ticket);
+}
+
+// `r` is the first thread's, filled in where `status` says so. What it saw, all see behind it.
+template <class Threads>
+GDA_DEVICE gda_status share_arrival(const Threads& t, gda_status status, gda_received r, gda_received* out) {
+    status = t.broadcast(status);
+    if (gda_code(status) != GDA_OK && gda_code(status) != prm::GDA_COMPLETION_ERROR) return status;
+    r.index = t.broadcast(r.index);
+    r.addr = t.broadcast(r.addr);
+    r.bytes = static_cast<uint32_t>(t.broadcast(r.bytes));
+    r.immediate = static_cast<uint32_t>(t.broadcast(r.immediate));
+    r.opcode = static_cast<uint32_t>(t.broadcast(r.opcode));
+    *out = r;
+    t.sync();
+    return status;
+}
+
+template <class Threads>
+GDA_DEVICE gda_status poll_receive_together(const Threads& t, gda_qp* qp, gda_received* out) {
+    gda_received r = {};
+    return share_arrival(t, t.leads() ? gda_poll_receive(qp, &r) : 0, r, out);
+}
+template <class Threads>
+GDA_DEVICE gda_status wait_receive_together(const Threads& t, gda_qp* qp, gda_received* out, uint64_t deadline_ns) {
+    gda_received r = {};
+    return share_arrival(t, t.leads() ? gda_wait_receive(qp, &r, deadline_ns) : 0, r, out);
+}
+
+}  // namespace gda
+
+GDA_API gda_ticket gda_post_receive_warp(gda_qp* qp, gda_mr buffer, uint64_t offset, uint64_t bytes) {
+    return gda::post_receive_together(gda::lanes_of_warp(), qp, buffer, offset, bytes);
+}
+GDA_API gda_ticket gda_post_receive_block(gda_qp* qp, gda_mr buffer, uint64_t offset, uint64_t bytes) {
+    return gda::post_receive_together(gda::threads_of_block(), qp, buffer, offset, bytes);
+}
+GDA_API gda_status gda_poll_receive_warp(gda_qp* qp, gda_received* out) {
+    return gda::poll_receive_together(gda::lanes_of_warp(), qp, out);
+}
+GDA_API gda_status gda_poll_receive_block(gda_qp* qp, gda_received* out) {
+    return gda::poll_receive_together(gda::threads_of_block(), qp, out);
+}
+GDA_API gda_status gda_wait_receive_warp(gda_qp* qp, gda_received* out, uint64_t deadline_ns) {
+    return gda::wait_receive_together(gda::lanes_of_warp(), qp, out, deadline_ns);
+}
+GDA_API gda_status gda_wait_receive_block(gda_qp* qp, gda_received* out, uint64_t deadline_ns) {
+    return gda::wait_receive_together(gda::threads_of_block(), qp, out, deadline_ns);
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Send and receive: messages whose place the receiver chooses, and the arrival of puts with immediate. Called by
-// kernels. Refusals and tickets of sends: put.h. Source: ConnectX Programmer's Reference Manual, "Receive Queue".
+// kernels; forms of a warp and a block: collective.h. Refusals and tickets of sends: put.h. Source: ConnectX
+// Programmer's Reference Manual, "Receive Queue".
 //
 //   gda_post_receive(qp, buffer, 0, 4096);                       // before the other side sends
 //   gda_received r;

@@ -79,6 +79,27 @@ GDA_KERNEL(send)(gda_qp* qp, gda_mr src, uint64_t bytes, gda_status* status) {
 GDA_KERNEL(take)(gda_qp* qp, gda_mr out, gda_status* status) {
     gda_report(status, gda_wait_receive(qp, reinterpret_cast<gda_received*>(out.addr), LIMIT));
 }
+// One receive and one message for all threads of a warp or block; each keeps what it was told.
+GDA_KERNEL(all_of_warp)(gda_qp* a, gda_qp* b, gda_mr dst, gda_mr src, gda_mr out, gda_status* status) {
+    gda_post_receive_warp(b, dst, 0, 64);
+    gda_ticket sent = gda_send_imm_warp(a, src, 0, 64, 5u);
+    gda_received r = {};
+    gda_status s = gda_wait_receive_warp(b, &r, LIMIT);
+    if (s == 0) s = gda_wait_warp(a, sent, LIMIT);
+    if (s == 0 && gda_code(gda_poll_receive_warp(b, &r)) != GDA_TIMEOUT) s = GDA_TIMEOUT;
+    reinterpret_cast<gda_received*>(out.addr)[ME] = r;
+    gda_report(status, s);
+}
+GDA_KERNEL(all_of_block)(gda_qp* a, gda_qp* b, gda_mr dst, gda_mr src, gda_mr out, gda_status* status) {
+    gda_post_receive_block(b, dst, 0, 64);
+    gda_ticket sent = gda_send_imm_block(a, src, 0, 64, 5u);
+    gda_received r = {};
+    gda_status s = gda_wait_receive_block(b, &r, LIMIT);
+    if (s == 0) s = gda_wait_block(a, sent, LIMIT);
+    if (s == 0 && gda_code(gda_poll_receive_block(b, &r)) != GDA_TIMEOUT) s = GDA_TIMEOUT;
+    reinterpret_cast<gda_received*>(out.addr)[ME] = r;
+    gda_report(status, s);
+}
 """
 
 
@@ -204,3 +225,17 @@ def test_queue_pair_without_send_record_has_a_receive_record(nic: gda.Nic, kerne
     kernels.post[1, 1](b, dst, 64, 1)
     kernels.send[1, 1](a, src, 64)
     assert b.read_receive_record() == 1
+
+
+@pytest.mark.parametrize(("scope", "threads"), [("warp", 32), ("block", 96)])
+def test_one_receive_for_a_warp_or_block(nic: gda.Nic, kernels: gda.Kernel, scope: str, threads: int) -> None:
+    a, b = nic.loopback_pair(depth=16, receive_depth=4)
+    with a, b:
+        src, dst, out = nic.allocate(64), nic.allocate(64), nic.allocate(threads * RECEIVED.bytes)
+        src.write(0, bytes(range(64)))
+        for _ in range(6):  # round the ring of receives
+            getattr(kernels, f"all_of_{scope}")[1, threads](a, b, dst, src, out)
+        assert dst.read(0, 64) == bytes(range(64))
+        for thread in range(threads):
+            seen = RECEIVED.unpack(out.read(thread * RECEIVED.bytes, RECEIVED.bytes))
+            assert (seen["index"], seen["bytes"], seen["immediate"], seen["addr"]) == (5, 64, 5, dst.address)

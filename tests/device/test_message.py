@@ -36,6 +36,18 @@ GDA_KERNEL(wait)(gda_qp* qp, gda_received* out, uint64_t deadline_ns, gda_status
     result[ME] = gda_wait_receive(qp, out + ME, deadline_ns);
 }
 """
+TOGETHER = r"""
+GDA_KERNEL(post_SCOPE)(gda_qp* qp, gda_mr dst, uint64_t at, uint64_t bytes, gda_ticket* t) {
+    t[ME] = gda_post_receive_SCOPE(qp, dst, at, bytes);
+}
+GDA_KERNEL(poll_SCOPE)(gda_qp* qp, gda_received* out, gda_status* result) {
+    result[ME] = gda_poll_receive_SCOPE(qp, out + ME);
+}
+GDA_KERNEL(wait_SCOPE)(gda_qp* qp, gda_received* out, uint64_t deadline_ns, gda_status* result) {
+    result[ME] = gda_wait_receive_SCOPE(qp, out + ME, deadline_ns);
+}
+"""
+MESSAGES += "".join(TOGETHER.replace("SCOPE", scope) for scope in ("warp", "block"))
 
 
 @pytest.fixture(scope="module")
@@ -265,3 +277,48 @@ def test_a_reader_that_was_killed(k: Kernel) -> None:
     queue.arrive(0)
     k.wait[1, 1](queue, out, 10_000_000, result)
     assert code(result[0]) == "GDA_TIMEOUT"
+
+
+@pytest.mark.parametrize(("scope", "threads"), [("warp", 32), ("warp", 7), ("block", 96), ("block", 1)])
+def test_a_warp_or_block_posts_and_takes_one(owned: bool, scope: str, threads: int) -> None:
+    """One receive, one arrival, for all of them; counted: it costs what one thread pays."""
+    kernel = Kernel(MESSAGES, target="host", meter=True)
+    queue = ToyQueue(receive_depth=8, owned=owned)
+    tickets, results = words(threads), words(threads)
+    arrived = np.zeros(threads * RECEIVED.bytes, np.uint8)
+    do = {name: getattr(kernel, f"{name}_{scope}")[1, threads] for name in ("post", "poll", "wait")}
+    for index in range(3):
+        kernel.clear_meters()
+        do["post"](queue, LOCAL, 64 * index, 32, tickets)
+        seen = {name: n for name, n in kernel.meters().items() if n}
+        barrier = "wqe_before_doorbell_record"
+        assert seen == {"records": 1, "segments": 1, "payload_bytes": 32, barrier: 1} | ({} if owned else {"swaps": 1})
+        assert (tickets == index).all() and queue.receive_counter == index + 1
+    do["poll"](queue, arrived, results)
+    assert (results == int(formats.constants["GDA_TIMEOUT"])).all() and not arrived.any()
+    for index in range(3):
+        queue.arrive(index, bytes=20 + index, immediate=7, opcode="SEND_IMM")
+        kernel.clear_meters()
+        do["wait" if index else "poll"](queue, arrived, *([1_000_000] if index else []), results)
+        assert not results.any()
+        assert {name: n for name, n in kernel.meters().items() if n} == ({} if owned else {"swaps": 1})
+        for thread in range(threads):
+            one = RECEIVED.unpack(arrived[thread * RECEIVED.bytes :][: RECEIVED.bytes].tobytes())
+            assert (one["index"], one["bytes"], one["immediate"]) == (index, 20 + index, 7)
+            assert one["addr"] == LOCAL.address + 64 * index
+    assert queue.state["receive"]["received"] == 3
+    do["wait"](queue, arrived, 1_000_000, results)
+    assert all(code(int(result)) == "GDA_TIMEOUT" for result in results)
+
+
+@pytest.mark.parametrize("scope", ["warp", "block"])
+def test_a_warp_or_block_learns_of_a_failed_receive(owned: bool, scope: str) -> None:
+    kernel = Kernel(MESSAGES, target="host")
+    queue = ToyQueue(receive_depth=8, owned=owned)
+    tickets, results, arrived = words(32), words(32), np.zeros(32 * RECEIVED.bytes, np.uint8)
+    getattr(kernel, f"post_{scope}")[1, 32](queue, LOCAL, 0, 32, tickets)
+    queue.fail_receive(0, 0x01)
+    getattr(kernel, f"wait_{scope}")[1, 32](queue, arrived, 1_000_000, results)
+    assert len(set(results.tolist())) == 1 and code(int(results[0])) == "GDA_COMPLETION_ERROR"
+    getattr(kernel, f"post_{scope}")[1, 32](queue, LOCAL, 1 << 40, 32, tickets)
+    assert all(code(int(ticket)) in ("GDA_OUT_OF_BOUNDS", "GDA_COMPLETION_ERROR") for ticket in tickets)
