@@ -64,7 +64,8 @@ _TRANSFERS = {
     ),
     "cpu": (
         "what puts take of the CPU, of the GPU, and of a matrix product beside them",
-        "CPU time and multiprocessor time of puts with 32 in flight, and how much slower they make the product. ",
+        "CPU time and multiprocessor time of puts with 32 in flight, for a million puts and for a GB, by a kernel, by "
+        "the CPU and by a CPU proxy; CPU time by thread; and how much slower they make the product. ",
         "Nothing is free: a kernel that posts and waits holds a block on a multiprocessor, which stands in a column of "
         "its own; Python's wait for the kernel's end is in the CPU time. The software NIC's own thread is counted "
         "apart, since a card does its work. example: python -m gda bench cpu --json cpu.json",

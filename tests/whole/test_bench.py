@@ -183,8 +183,13 @@ def test_a_kernel_beside_the_cpu(
         check_triggers(data, shown)
     if measure == "bandwidth":
         assert "ceiling: one copy by a CPU core" in shown
+        assert "4 MiB puts by the kernel have" in shown
     if measure == "cpu":
-        assert "no GPU was used" in shown
+        assert "no GPU was used" in shown and "seconds a GB" in shown and "CPU by thread" in shown
+        for row in data["rows"]:
+            assert sum(row["threads"].values()) == pytest.approx(row["cpu_ns_per_put"] + row["nic_cpu_ns_per_put"])
+            # Who posts is a thread of its own, but for Python itself.
+            assert row["threads"].get("main" if row["who"] == "CPU" else "ended", 0) > 0
 
 
 def test_rate_changes_one_thing_at_a_time(on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,8 +225,9 @@ def test_beside_a_matrix_product(on_cpu: None, tmp_path: Path, capsys: pytest.Ca
     assert main(["bench", "cpu", "--seconds", "0.02", "--json", str(file)]) == 0
     assert "GEMM lost" in capsys.readouterr().out
     rows = json.loads(file.read_text())["rows"]
-    assert [row["beside"] for row in rows] == [""] * 4 + ["GEMM"] * 4
-    assert all(row["load_alone_flops"] > 0 for row in rows[4:]) and any(row["load_flops"] > 0 for row in rows[4:])
+    assert [row["beside"] for row in rows] == [""] * 6 + ["GEMM"] * 6
+    assert [row["who"] for row in rows[::2]] == ["kernel", "CPU", "CPU proxy"] * 2
+    assert all(row["load_alone_flops"] > 0 for row in rows[6:]) and any(row["load_flops"] > 0 for row in rows[6:])
 
 
 def test_the_matrix_product_on_a_cpu_is_another_process() -> None:
@@ -274,7 +280,7 @@ def test_a_kernel_beside_the_cpu_on_a_gpu(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     assert main(["bench", "cpu", "--seconds", "0.05", "--json", str(file)]) == 0
     rows = json.loads(file.read_text())["rows"]
-    assert all((row["sm_ns_per_put"] > 0) == (row["who"] == "kernel") for row in rows)
+    assert all((row["sm_ns_per_put"] > 0) == (row["who"] != "CPU") for row in rows)
     assert all(row["load_alone_flops"] > 1e12 for row in rows if row["beside"])
 
 

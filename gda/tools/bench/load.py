@@ -13,13 +13,12 @@ import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from gda.errors import DeadlineError
 
-__all__ = ["CpuLoad", "GpuLoad", "Load", "thread_named"]
+__all__ = ["CpuLoad", "GpuLoad", "Load"]
 
 _GPU_SIDE, _CPU_SIDE = 8192, 512  # rows of the square matrices
 _AT_ONCE = 4  # products queued before one waits for the last batch but one
@@ -42,6 +41,7 @@ class Load:
 
     what = "GEMM"
     cpu_ns = 0
+    thread: int | None = None  # its number, if it is one of this process
 
     def __init__(self, side: int) -> None:
         self._flops_each = 2.0 * side**3
@@ -116,7 +116,7 @@ class GpuLoad(Load):
     def _multiply(self) -> None:
         import cupy
 
-        start = time.thread_time_ns()
+        start, self.thread = time.thread_time_ns(), threading.get_native_id()
         with cupy.cuda.Stream(non_blocking=True) as stream:
             # Not zeros: they would cost less power, and so less time.
             numbers = cupy.arange(self._side**2, dtype=cupy.float32) % 251 / 251
@@ -143,15 +143,3 @@ class GpuLoad(Load):
         """Let it finish what is queued."""
         self._stop = True
         self._thread.join(_START_S)
-
-
-def thread_named(name: str) -> list[int]:
-    """Numbers of this process's threads of that name."""
-    found = []
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            if (task / "comm").read_text().strip() == name:
-                found.append(int(task.name))
-        except OSError:  # it has ended meanwhile
-            continue
-    return found

@@ -150,43 +150,80 @@ def bandwidth(options: argparse.Namespace) -> None:
         name = limits[BANDWIDTH_SIZES[-1]][0]
         largest = BANDWIDTH_SIZES[-1]
         notes = [f"ceiling: {name}, {limits[largest][1] / 1e9:.1f} GB/s at {size_text(largest)}"]
+        notes += _same_bandwidth(costs)
         head = ("who posts", "beside", "size", "bandwidth", "of the ceiling")
-        show.print_table(title_of("32 puts in flight", nic, options), head, rows, notes)
+        show.print_heading(title_of("", nic, options))
+        show.print_table("bytes a second, 32 puts in flight", head, rows, notes)
         ceilings = {name: [(float(size), limit / 1e9) for size, (_, limit) in limits.items()]}
         result = {"ceiling": name, "ceiling_bytes_per_second": {size: limit for size, (_, limit) in limits.items()}}
         lines = lines_of(costs, lambda c: (c.bytes, c.bytes_per_second / 1e9))
         write(nic, options, result | {"rows": rows_of(costs)}, [Curves(("bytes", "GB/s"), lines, ceilings)])
 
 
+def _same_bandwidth(costs: list[Cost]) -> list[str]:
+    """Whether it matters for large puts who posts, in words."""
+    notes = []
+    for beside in dict.fromkeys(c.beside for c in costs):
+        of = {c.who: c for c in costs if c.beside == beside and c.bytes == BANDWIDTH_SIZES[-1]}
+        ratio = of["kernel"].bytes_per_second / of["CPU"].bytes_per_second
+        where = f"beside a {beside}" if beside else "alone"
+        notes.append(f"{where}, {size_text(BANDWIDTH_SIZES[-1])} puts by the kernel have {ratio:.2f} times the CPU's")
+    return notes
+
+
 def cpu(options: argparse.Namespace) -> None:
     """`bench cpu`."""
     check(options)
     with open_nic() as nic:
-        costs = _measure(nic, options, (8, 65536))
-        rows = []
-        for c in costs:
-            lost = f"{100 * c.load_lost:.1f} %" if c.load_alone_flops else ""
-            times = [f"{ns / 1e3:.3f} s" for ns in (c.cpu_ns_per_put, c.nic_cpu_ns_per_put, c.sm_ns_per_put)]
-            rows.append([c.who, c.beside, size_text(c.bytes), show.rate_text(c.per_second), *times,
-                         f"{c.cpu_ns_per_put / c.bytes:.3f} s", lost])  # fmt: skip
-        head = ("who posts", "beside", "size", "puts", "CPU", "NIC's thread", "SM", "CPU a GB", "GEMM lost")
-        notes = ["CPU, NIC's thread (software NIC only) and SM (a block on a multiprocessor): seconds a million puts"]
-        if nic.gpu is None:
-            notes.append("the kernel ran on the CPU: its own time is in the column CPU, and no GPU was used")
-        if speed := next((c.load_alone_flops for c in costs if c.load_alone_flops), 0.0):
-            notes.append(f"the GEMM alone: {speed / 1e12:,.3g} TFLOP/s")
-        show.print_table(title_of("32 puts in flight", nic, options), head, rows, notes)
+        costs = _measure(nic, options, (8, 65536), proxy=True)
+        show.print_heading(title_of("", nic, options))
+        _cpu_tables(nic, costs)
         names = [f"{c.who}, {size_text(c.bytes)}" + (f", beside {c.beside}" if c.beside else "") for c in costs]
         series: dict[str, list[float | None]] = {
             "CPU": [c.cpu_ns_per_put / 1e3 for c in costs],
             "NIC's thread": [c.nic_cpu_ns_per_put / 1e3 for c in costs],
-            "SM": [c.sm_ns_per_put / 1e3 or None for c in costs],
         }
-        write(nic, options, {"rows": rows_of(costs)}, [Bars("seconds a million puts", names, series)])
+        if nic.gpu is not None:
+            series["SM"] = [c.sm_ns_per_put / 1e3 or None for c in costs]
+        panels: list[Bars | Curves] = [Bars("seconds a million puts", names, series)]
+        with_load = [(name, c) for name, c in zip(names, costs, strict=True) if c.load_alone_flops]
+        if with_load:
+            speeds: list[float | None] = [c.load_flops / 1e12 for _, c in with_load]
+            alone = {"alone": with_load[0][1].load_alone_flops / 1e12}
+            panels.append(Bars("TFLOP/s of the GEMM", [n for n, _ in with_load], {"beside puts": speeds}, alone))
+        write(nic, options, {"rows": rows_of(costs)}, panels)
 
 
-def _measure(nic: Nic, options: argparse.Namespace, sizes: tuple[int, ...]) -> list[Cost]:
+def _cpu_tables(nic: Nic, costs: list[Cost]) -> None:
+    """Both columns, always: what the CPU gives and what the GPU gives."""
+    first, second, third = [], [], []
+    for c in costs:
+        what = [c.who, c.beside, size_text(c.bytes)]
+        spent = (c.cpu_ns_per_put, c.nic_cpu_ns_per_put, c.sm_ns_per_put)
+        on_gpu = nic.gpu is not None
+        million = [f"{ns / 1e3:.3f}" for ns in spent[: 2 + on_gpu]]
+        first.append([*what, show.rate_text(c.per_second), *million, *([] if on_gpu else [""])])
+        lost = f"{100 * c.load_lost:.1f} %" if c.load_alone_flops else ""
+        second.append([*what, *(f"{ns / c.bytes:.3g}" for ns in spent[: 2 + on_gpu]), *([] if on_gpu else [""]), lost])
+        for name, ns in sorted(c.threads.items(), key=lambda one: -one[1]):
+            if ns >= 1:  # a thousandth of a second a million puts
+                third.append([*what, name, f"{ns / 1e3:.3f}"])
+    notes = ["CPU: this process but for the software NIC's thread, which a card does not have; SM: a block on a "
+             "multiprocessor, however little of it"]  # fmt: skip
+    if nic.gpu is None:
+        notes.append("the kernel ran on the CPU: its own time is in the column CPU, and no GPU was used")
+    if speed := next((c.load_alone_flops for c in costs if c.load_alone_flops), 0.0):
+        notes.append(f"the GEMM alone: {speed / 1e12:,.3g} TFLOP/s")
+    head = ("who posts", "beside", "size")
+    spent_on = ("CPU", "NIC's thread", "SM")
+    show.print_table("seconds a million puts, 32 in flight", (*head, "puts", *spent_on), first)
+    show.print_table("seconds a GB, 32 in flight", (*head, *spent_on, "GEMM lost"), second, notes)
+    about = ["main is Python's; ended: threads that live for one launch, so kernels on the CPU, and the proxy"]
+    show.print_table("CPU by thread: seconds a million puts", (*head, "thread", "CPU"), third, about)
+
+
+def _measure(nic: Nic, options: argparse.Namespace, sizes: tuple[int, ...], *, proxy: bool = False) -> list[Cost]:
     return measure_costs(
         nic, sizes, (32,), placement=options.placement, queues=options.queues, seconds=options.seconds,
-        beside=not options.idle,
+        beside=not options.idle, proxy=proxy,
     )  # fmt: skip

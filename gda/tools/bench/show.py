@@ -47,7 +47,9 @@ def time_text(ns: float) -> str:
 
 
 def rate_text(per_second: float) -> str:
-    """Millions a second for people."""
+    """Millions a second for people, thousands if they are few."""
+    if per_second < 1e4:
+        return f"{per_second / 1e3:.3g} k/s"
     return f"{per_second / 1e6:,.{0 if per_second >= 1e8 else 1 if per_second >= 1e7 else 2}f} M/s"
 
 

@@ -31,6 +31,7 @@ class Side:
     """Who posts, with memory of its own: `pieces` many."""
 
     who: str
+    most_rounds = MOST_ROUNDS  # of one call
     blocks = 0  # of a kernel on a GPU: they hold multiprocessors while they run
 
     def __init__(self, nic: Nic, most_bytes: int, placement: str, pieces: int = 1) -> None:

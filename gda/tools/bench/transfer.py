@@ -9,16 +9,21 @@ the NIC share the processor: a waiting kernel lets the NIC run in its own thread
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
 from gda.nic import Nic
-from gda.tools.bench.load import CpuLoad, GpuLoad, Load, thread_named
+from gda.run import Kernel
+from gda.tools.bench.load import CpuLoad, GpuLoad, Load
 from gda.tools.bench.sides import MOST_ROUNDS, CpuSide, KernelSide, Side
+from gda.tools.bench.triggers import KERNELS as TRIGGERS
+from gda.tools.bench.triggers import Proxy
 
 __all__ = ["Cost", "ceiling_bytes_per_second", "measure_costs"]
 
@@ -32,7 +37,8 @@ class Cost:
     """Of rounds of `burst` puts of `bytes` bytes. Times in nanoseconds; those by put are of the whole run.
 
     `sm_ns_per_put`: how long blocks of the kernel were on multiprocessors (0: nothing ran on a GPU). `load_flops` and
-    `load_alone_flops`: the matrix product's speed meanwhile and without puts (0: there was none).
+    `load_alone_flops`: the matrix product's speed meanwhile and without puts (0: there was none). `threads`: the CPU
+    time of a put by thread; "ended" are threads that lived for a launch (kernels on the CPU, a proxy).
     """
 
     who: str
@@ -49,6 +55,7 @@ class Cost:
     sm_ns_per_put: float
     load_flops: float = 0.0
     load_alone_flops: float = 0.0
+    threads: dict[str, float] = field(default_factory=dict)
 
     @property
     def bytes_per_second(self) -> float:
@@ -62,39 +69,61 @@ class Cost:
 
 
 class _Cpu:
-    """CPU time of this process since it was made: of the software NIC's thread, and of all others but the load's."""
+    """CPU time of this process since it was made, by thread; without the load's."""
 
     def __init__(self, load: Load | None) -> None:
         self._load = load
-        self._nic = [(~thread << 3) | 6 for thread in thread_named(_NIC_THREAD)]  # Linux: clock of a thread's CPU time
-        self._start = self._now()
+        self._threads = self._by_thread()
+        self._total = self._all()
 
-    def _now(self) -> tuple[int, int]:
-        nic = sum(time.clock_gettime_ns(clock) for clock in self._nic)
-        return time.process_time_ns() - nic - (self._load.cpu_ns if self._load else 0), nic
+    def _all(self) -> int:
+        return time.process_time_ns() - (self._load.cpu_ns if self._load else 0)
 
-    def since(self) -> tuple[int, int]:
-        """Nanoseconds: (others, NIC)."""
-        now = self._now()
-        return max(0, now[0] - self._start[0]), now[1] - self._start[1]
+    def _by_thread(self) -> dict[int, tuple[str, int]]:
+        """By number: name, nanoseconds."""
+        found = {}
+        for task in Path("/proc/self/task").iterdir():
+            number = int(task.name)
+            try:
+                name = (task / "comm").read_text().strip()
+                used = time.clock_gettime_ns((~number << 3) | 6)  # Linux: clock of a thread's CPU time
+            except OSError:  # it has ended meanwhile
+                continue
+            if number == threading.main_thread().native_id:
+                name = "main"
+            if self._load is None or number != self._load.thread:
+                found[number] = name, used
+        return found
+
+    def since(self) -> dict[str, int]:
+        """Nanoseconds by name: "main" is Python's, "ended" of threads that are no more."""
+        total = self._all() - self._total
+        used: dict[str, int] = {}
+        for number, (name, now) in self._by_thread().items():
+            before = self._threads.get(number, ("", 0))[1]
+            used[name] = used.get(name, 0) + now - before
+        used["ended"] = max(0, total - sum(used.values()))
+        return {name: ns for name, ns in used.items() if ns}
 
 
 def _measure(side: Side, size: int, burst: int, seconds: float, load: Load | None) -> Cost:
     warm = side.rounds(size, _WARM_ROUNDS, burst)
     most = max(1, min(MOST_ROUNDS, _BYTES_A_LAUNCH // max(1, size * burst)))
-    rounds = max(20, min(most, int(seconds * 1e9 / max(1.0, float(np.median(warm))))))
+    rounds = max(20, min(most, side.most_rounds, int(seconds * 1e9 / max(1.0, float(np.median(warm))))))
     times: list[np.ndarray] = []
     flops, cpu, start = (load.flops() if load else 0.0), _Cpu(load), time.monotonic()
     while not times or time.monotonic() - start < seconds:
         times.append(side.rounds(size, rounds, burst))
     wall = time.monotonic() - start
-    others, nic = cpu.since()
+    used = cpu.since()
+    nic = used.get(_NIC_THREAD, 0)
     done = (load.flops() - flops) / wall if load else 0.0
     ns = np.concatenate(times)
     puts, total = len(ns) * burst, float(ns.sum())
     return Cost(
         side.who, load.what if load else "", size, burst, len(ns), float(np.median(ns)), float(np.percentile(ns, 99)),
-        float(ns.min()), puts / total * 1e9, others / puts, nic / puts, total * side.blocks / puts, done,
+        float(ns.min()), puts / total * 1e9, (sum(used.values()) - nic) / puts, nic / puts, total * side.blocks / puts,
+        done, threads={name: ns / puts for name, ns in used.items()},
     )  # fmt: skip
 
 
@@ -107,8 +136,9 @@ def measure_costs(
     queues: str = "host",
     seconds: float = 0.2,
     beside: bool = True,
+    proxy: bool = False,
 ) -> list[Cost]:
-    """Every size and burst, by a kernel's thread and by the CPU, alone and beside a GEMM.
+    """Every size and burst, by a kernel's thread and by the CPU (and by a proxy), alone and beside a GEMM.
 
     `seconds` is how long each figure is measured at least.
     """
@@ -119,6 +149,8 @@ def measure_costs(
             lambda: KernelSide(nic, max(sizes), placement, queues),
             lambda: CpuSide(nic, max(sizes), placement),
         )
+        if proxy:
+            makers = (*makers, lambda: Proxy(nic, max(sizes), placement, Kernel(TRIGGERS)))
         for make in makers:
             sides.append(make())
             stack.callback(sides[-1].close)

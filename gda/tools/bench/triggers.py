@@ -77,11 +77,13 @@ class _Way(Side):
     """One way to trigger. It has memory of 64 pieces, words in host memory, and a kernel's times."""
 
     who = ""
+    most_rounds = _MOST_ROUNDS
     bursts = False  # whether it can send to addresses that the kernel has just computed
 
     def __init__(self, nic: Nic, size: int, placement: str, kernel: Kernel) -> None:
         super().__init__(nic, size, placement, _PIECES)
         self.nic, self.kernel = nic, kernel
+        self.blocks = 1 if kernel.target == "gpu" else 0
         self.times: Memory = self._keep(nic.allocate(16 * (_MOST_ROUNDS + 1)))
         self.words: Memory = self._keep(nic.allocate(8 * (_OFFSETS + BURST)))
 
