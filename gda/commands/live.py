@@ -26,12 +26,19 @@ def add(command: Callable[..., argparse.ArgumentParser]) -> None:
     live.add_argument(
         "--watch", nargs="?", type=float, const=1.0, metavar="SECONDS", help="look again, every second by default"
     )
+    live.add_argument("--causes", action="store_true", help="print the likely causes only")
+    live.add_argument(
+        "--stuck", type=float, default=0.0, metavar="SECONDS",
+        help="look when one of its kernels has been running for so long, a minute from now at the latest",
+    )  # fmt: skip
     live.add_argument("--times", type=int, default=0, metavar="N", help="how often --watch looks")
 
 
 def run(options: argparse.Namespace) -> int:
     """Show it; 0."""
-    from gda.tools.live import live
+    from gda.tools.causes import causes
+    from gda.tools.live import live, wait_for_kernel
+    from gda.tools.live_text import causes_text
     from gda.tools.outside import processes
 
     if options.pid is None:
@@ -39,9 +46,12 @@ def run(options: argparse.Namespace) -> int:
         print("\n".join(f"{one.pid}: {one.command}" for one in found) or "no process of this user uses gda or its NIC")
         return 0
     count = 0
+    if options.stuck:
+        wait_for_kernel(options.pid, options.stuck)
     try:
         while True:
-            print(live(options.pid), flush=True)
+            seen = live(options.pid)
+            print(causes_text(causes(seen)) if options.causes else seen, flush=True)
             count += 1
             if options.watch is None or count == options.times:
                 return 0

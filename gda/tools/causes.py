@@ -40,7 +40,8 @@ def causes(seen: Live) -> list[Finding]:
                 f"kill -CONT {seen.pid}, or let the debugger go on", rank=CAUSE + 98,
             )
         )  # fmt: skip
-    found += _waiting(seen)
+    if not any(finding.rank >= LIKELY for finding in found):  # else it waits for that
+        found += _waiting(seen)
     found.sort(key=lambda finding: -finding.rank)
     return found or [Finding("nothing wrong is visible", "no request stands still, and the NIC has no complaint")]
 

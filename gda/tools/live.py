@@ -19,7 +19,7 @@ from gda import formats, present
 from gda.errors import GdaError, UnavailableError
 from gda.tools.outside import NicMemory, Process, Record, processes
 
-__all__ = ["Live", "LiveNic", "LiveQueue", "RunningKernel", "live"]
+__all__ = ["Live", "LiveNic", "LiveQueue", "RunningKernel", "live", "wait_for_kernel"]
 
 _BLOCK, _CQE = int(formats.WQE_BASIC_BLOCK_BYTES), int(formats.CQE_BYTES)
 _AROUND = 2  # work requests shown before the producer and behind it
@@ -181,6 +181,20 @@ def live(pid: int | None = None, *, watched_s: float = 0.03) -> Live:
     return Live(
         process.pid, process.command, process.stopped, queues, [_nic(nic, before[nic.name]) for nic in nics], kernels
     )
+
+
+def wait_for_kernel(pid: int, seconds: float, limit_s: float = 60.0) -> None:
+    """Until a kernel of the process has been running for so long; raises UnavailableError when none does in time."""
+    end = time.monotonic() + limit_s
+    process = Process(pid)
+    while True:
+        now = time.monotonic_ns()
+        since = [facts["since_ns"] for _, facts in process.shown() if "kernel" in facts]
+        if any(now - begun >= seconds * 1e9 for begun in since):
+            return
+        if time.monotonic() > end:
+            raise UnavailableError(f"process {pid} has had no kernel running for {seconds:g} s within {limit_s:g} s")
+        time.sleep(0.02)
 
 
 # -------------------------------------------------------------------------------------------------------------- inside

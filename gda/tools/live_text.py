@@ -12,7 +12,7 @@ from gda.tools.finding import Finding
 if TYPE_CHECKING:
     from gda.tools.live import Live, LiveNic, LiveQueue
 
-__all__ = ["live_text"]
+__all__ = ["causes_text", "live_text"]
 
 _SHOWN_QUEUES = 64
 
@@ -27,7 +27,12 @@ def live_text(seen: Live, found: list[Finding]) -> str:
         lines += _queue(queue)
     if len(seen.queues) > _SHOWN_QUEUES:
         lines.append(f"and {len(seen.queues) - _SHOWN_QUEUES} more queue pairs")
-    lines.append("likely causes, the most telling first:")
+    return "\n".join([*lines, causes_text(found)])
+
+
+def causes_text(found: list[Finding]) -> str:
+    """The likely causes, numbered."""
+    lines = ["likely causes, the most telling first:"]
     lines += [f"  {n}. " + str(finding).replace("\n", "\n   ") for n, finding in enumerate(found, 1)]
     return "\n".join(lines)
 
