@@ -436,25 +436,6 @@ class QueuePair(Visible):
         cq = {"cqn": self.receive_cqn, "log_size": log_size, "flags": int(formats.GDA_CQ_IGNORE_OVERRUN)}
         return {"log_size": log_size, "cq": cq}
 
-    def _completions_written(self, part: str, index: int) -> int:
-        """How many completions the NIC has ever written to a ring: those before `index`, and what follows it."""
-        entries, entry = self._rings.bytes(part) // _CQE, formats.cqe64
-        for _ in range(entries):
-            cqe = self._rings.read(part, index % entries * _CQE, _CQE)
-            lap = index // entries % 2
-            if entry.get(cqe, "opcode") == formats.MLX5_CQE_INVALID or entry.get(cqe, "owner") != lap:
-                break
-            index += 1
-        return index
-
-    def _arrivals_written(self) -> int:
-        """The same for the ring of receives."""
-        if not self.receive_depth:
-            return 0
-        receive = self.read_handle()["receive"]
-        taken = int(receive["received"]) % (1 << 63)  # without the bit of a reader that was given up
-        return self._completions_written("receive_cq", int(receive["cq_base"]) + taken)
-
 
 def _addresses(
     rings: Rings, registers: tuple[int, int], has_record: bool, has_receives: bool, target: str

@@ -140,6 +140,25 @@ class Visible(Owner):
         record = formats.qp_doorbell_record
         return int(record.get(self._rings.read("records", 0, record.bytes), "send_counter"))
 
+    def _completions_written(self, part: str, index: int) -> int:
+        """How many completions the NIC has ever written to a ring: those before `index`, and what follows it."""
+        entries, entry = self._rings.bytes(part) // _CQE, formats.cqe64
+        for _ in range(entries):
+            cqe = self._rings.read(part, index % entries * _CQE, _CQE)
+            lap = index // entries % 2
+            if entry.get(cqe, "opcode") == formats.MLX5_CQE_INVALID or entry.get(cqe, "owner") != lap:
+                break
+            index += 1
+        return index
+
+    def _arrivals_written(self) -> int:
+        """The same for the ring of receives."""
+        if not self.receive_depth:
+            return 0
+        receive = self.read_handle()["receive"]
+        taken = int(receive["received"]) % (1 << 63)  # without the bit of a reader that was given up
+        return self._completions_written("receive_cq", int(receive["cq_base"]) + taken)
+
     # ---------------------------------------------------------------------------------------- post by hand, for people
     def hand_over(self, index: int, completions: int | None = None) -> None:
         """Kernels go on at basic block `index`: the CPU posted all before it by hand, and they are complete.
