@@ -196,3 +196,23 @@ def test_a_killed_process_leaves_what_its_nic_did(tmp_path: Path) -> None:
 def test_a_directory_without_a_trace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="no trace"):
         trace.read_directory(tmp_path)
+
+
+WITHIN = """
+import gda
+nic = gda.open()
+source, target = nic.allocate(64), nic.allocate(64)
+a, b = nic.loopback_pair()
+kernel = gda.Kernel("#include <gda/kernels/put.h>\\n")
+kernel.gda_kernel_put[1, 1](a, target, 0, source, 0, 8, 10**10)
+with gda.trace.record() as t:
+    kernel.gda_kernel_put[1, 1](a, target, 0, source, 0, 8, 10**10)
+assert t.puts["index"].tolist() == [1], t.puts
+assert (t.puts["done"] > 0).all()
+"""
+
+
+def test_a_program_that_records_may_be_recorded(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", WITHIN], env=environment(tmp_path), timeout=120)
+    assert done.returncode == 0
+    assert trace.read_directory(tmp_path).puts["index"].tolist() == [0, 1]

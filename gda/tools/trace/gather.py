@@ -21,29 +21,39 @@ __all__ = ["Gathered", "gather_directory", "gather_process", "nanoseconds", "rin
 _HEADER = formats.layouts["gda_trace_ring"]
 
 
+Moments = list[tuple[int, int]]  # of another clock, and of the monotonic one in nanoseconds
+
+
 class Gathered:
-    """What was found, not yet sorted."""
+    """What was found, not yet on one clock nor sorted."""
 
     def __init__(self) -> None:
         self.actors: list[Actor] = []
         self.texts: list[str] = []
-        self._parts: list[Array] = []
+        self._rings: list[tuple[Array, str, Moments, list[int]]] = []
 
-    def add(self, actor: Actor, times_ns: Array, raw: Array, texts: Iterable[int] | None = None) -> None:
-        """Events of one actor."""
-        part = np.zeros(len(raw), EVENT)
-        part["time_ns"] = times_ns
-        for name in ("kind", "lane", "qpn", "index", "bytes", "aux", "opcode", "flags"):
-            part[name] = raw[name]
-        part["actor"] = len(self.actors)
-        part["text"] = -1 if texts is None else np.fromiter(texts, np.int32, len(raw))
-        part["put"] = -1
+    def add(self, actor: Actor, raw: Array, clock: str, moments: Moments, texts: Iterable[int] = ()) -> None:
+        """Events of one actor. `clock`: "ns", "ticks" (which all of a machine share) or "gpu"."""
         self.actors.append(actor)
-        self._parts.append(part)
+        self._rings.append((raw, clock, moments, list(texts)))
 
     def events(self) -> Array:
         """All of them, in the order of time."""
-        everything = np.concatenate(self._parts) if self._parts else np.zeros(0, EVENT)
+        # One line for all who read the same counter: what they noted of each other cannot change places then.
+        ticks = sorted(m for _, clock, moments, _ in self._rings if clock == "ticks" for m in moments if m != (0, 0))
+        parts = [np.zeros(0, EVENT)]
+        for number, (raw, clock, moments, texts) in enumerate(self._rings):
+            part = np.zeros(len(raw), EVENT)
+            for name in ("kind", "lane", "qpn", "index", "bytes", "aux", "opcode", "flags"):
+                part[name] = raw[name]
+            line = {"ns": [], "ticks": ticks}.get(clock, moments)
+            part["time_ns"], self.actors[number].clock = nanoseconds(raw["time"], line)
+            virtual = (raw["flags"] & int(formats.TRACE_VIRTUAL)) != 0
+            part["time_ns"][virtual] = raw["time"][virtual].astype(np.int64)
+            part["actor"], part["put"] = number, -1
+            part["text"] = texts or -1
+            parts.append(part)
+        everything = np.concatenate(parts)
         return everything[np.argsort(everything["time_ns"], kind="stable")]
 
     def text(self, words: str) -> int:
@@ -62,7 +72,7 @@ def ring_events(data: bytes, log_events: int | None = None) -> tuple[dict[str, A
     return header, np.concatenate([held[first:], held[:first]]), max(0, noted - slots)
 
 
-def nanoseconds(times: Array, moments: Iterable[tuple[int, int]]) -> tuple[Array, dict[str, float]]:
+def nanoseconds(times: Array, moments: Moments) -> tuple[Array, dict[str, float]]:
     """Times of another clock on the monotonic one: along the line through the first and the last moment.
 
     Moments are (other clock, monotonic ns); (0, 0) stands for one that could not be read. With one moment alone, or two
@@ -87,18 +97,14 @@ def _add_nic(found: Gathered, path: Path) -> None:
     if header["magic"] != formats.TRACE_MAGIC:
         return  # being made just now
     moments = [(header["first_time"], header["first_ns"]), (header["last_time"], header["last_ns"])]
-    times, clock = nanoseconds(raw["time"], moments)
-    virtual = (raw["flags"] & int(formats.TRACE_VIRTUAL)) != 0
-    times[virtual] = raw["time"][virtual].astype(np.int64)
-    found.add(Actor(header["pid"], "nic", f"NIC {header['slot']}", lost, clock), times, raw)
+    found.add(Actor(header["pid"], "nic", f"NIC {header['slot']}", lost), raw, "ticks", moments)
 
 
 def _add_kernels(found: Gathered, pid: int, ring: Ring) -> None:
     from gda.run.traces import LOG_EVENTS
 
     _, raw, lost = ring_events(ring.data, LOG_EVENTS)
-    times, clock = nanoseconds(raw["time"], ring.moments)
-    found.add(Actor(pid, "kernel", ring.name, lost, clock), times, raw)
+    found.add(Actor(pid, "kernel", ring.name, lost), raw, ring.clock, ring.moments)
 
 
 def _add_python(found: Gathered, pid: int, program: str, noted: Iterable[Any]) -> None:
@@ -109,7 +115,7 @@ def _add_python(found: Gathered, pid: int, program: str, noted: Iterable[Any]) -
         for field, value in values.items():
             row[field] = value & 0xFFFFFFFF
     texts = [found.text(words) for *_, words in rows]
-    found.add(Actor(pid, "python", program), raw["time"].astype(np.int64), raw, texts)
+    found.add(Actor(pid, "python", program), raw, "ns", [], texts)
 
 
 def gather_process(notes: Notes, pid: int, program: str) -> Gathered:
@@ -118,7 +124,7 @@ def gather_process(notes: Notes, pid: int, program: str) -> Gathered:
     _add_python(found, pid, program, list(notes.python))
     for ring in notes.rings():
         _add_kernels(found, pid, ring)
-    for path in sorted(Path(notes.directory).glob("nic-*.ring")) if notes.directory else ():
+    for path in sorted(Path(notes.directory).glob(f"nic-{pid}-*.ring")) if notes.directory else ():
         _add_nic(found, path)
     return found
 

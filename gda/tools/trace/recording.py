@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from gda import attach, notes
+from gda import attach, config, notes
 from gda.errors import ArgumentError
 from gda.tools.trace.events import EVENT, Actor, Array
 from gda.tools.trace.gather import Gathered, gather_directory, gather_process
@@ -44,9 +45,10 @@ class Trace:
         self.actors: list[Actor] = []
         self.texts: list[str] = []
 
-    def take(self, found: Gathered) -> Trace:
-        """Take in what was gathered."""
+    def take(self, found: Gathered, *, since_ns: int = 0) -> Trace:
+        """Take in what was gathered, from a moment on."""
         self.events, self.actors, self.texts = found.events(), found.actors, found.texts
+        self.events = self.events[self.events["time_ns"] >= since_ns]
         self.puts = follow(self.events)
         return self
 
@@ -101,14 +103,24 @@ def record(*, every: int = 1, log_events: int = 17) -> Iterator[Trace]:
     """Record a trace of this process inside the `with`; the Trace is filled in at its end.
 
     Kernels are traced that are compiled inside, or with trace=True; of the software NIC the newest 2^log_events events
-    are kept. `every` (a power of two): only each so many-th request of a queue, which costs less.
+    are kept. `every` (a power of two): only each so many-th request of a queue, which costs less. Where GDA_TRACE has
+    the whole process recorded (`python -m gda trace`), the Trace is this part of it, with every request.
     """
     if every < 1 or every & (every - 1) or every > _MOST_SKIPPED:
         raise ArgumentError(f"every={every} is no power of two up to {_MOST_SKIPPED}", "1, 2, 4, 8 ...")
-    if notes.active() is not None:
-        raise ArgumentError("a trace is being recorded already", "by GDA_TRACE, or by another record()")
-    directory = tempfile.mkdtemp(prefix="gda-trace-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
     trace = Trace()
+    under_way = notes.active()
+    if under_way is not None:
+        if not config.get("GDA_TRACE"):
+            raise ArgumentError("a trace is being recorded already", "leave the other record() first")
+        began_ns = time.monotonic_ns()  # by the environment: its own part of that trace
+        yield trace
+        nic = attach.loaded()
+        if nic is not None:
+            nic.synchronize_trace()
+        trace.take(gather_process(under_way, os.getpid(), " ".join(sys.argv)), since_ns=began_ns)
+        return
+    directory = tempfile.mkdtemp(prefix="gda-trace-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
     try:
         nic = attach.loaded()
         if nic is not None:
