@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device library as functions with C names, compiled once and linked into kernels that other compilers make. Called
 // by kernels of Numba; declared for them, from the same parameters, in gda/numba/device.py. What each function does:
-// put.h, atomic.h, signal.h, wait.h. Document: docs/python_kernels.md.
+// put.h, atomic.h, signal.h, wait.h, collective.h. Document: docs/python_kernels.md.
 //
 // Convention (Numba-CUDA documentation, "Calling foreign functions from Python kernels"): the first parameter is where
 // the result goes, and the function itself answers 0, which says that no Python exception happened. A region is four
@@ -55,11 +55,21 @@ GDA_LINKABLE(gda_numba_get)(uint64_t* result, uint64_t qp, GDA_REGION_WORDS(dst)
 }
 
 // One function for each way in which a number is passed; signed and unsigned ones have the same bytes.
-#define GDA_NUMBA_PUT_VALUE(suffix, type)                                                            \
-    GDA_LINKABLE(gda_numba_put_value_##suffix)(uint64_t* result, uint64_t qp, GDA_REGION_WORDS(dst), \
-                                               uint64_t dst_offset, type value, uint32_t flags) {    \
-        *result = gda_put_value(gda::queue_at(qp), GDA_REGION(dst), dst_offset, value, flags);       \
-        return 0;                                                                                    \
+#define GDA_NUMBA_PUT_VALUE(suffix, type)                                                                  \
+    GDA_LINKABLE(gda_numba_put_value_##suffix)(uint64_t* result, uint64_t qp, GDA_REGION_WORDS(dst),       \
+                                               uint64_t dst_offset, type value, uint32_t flags) {          \
+        *result = gda_put_value(gda::queue_at(qp), GDA_REGION(dst), dst_offset, value, flags);             \
+        return 0;                                                                                          \
+    }                                                                                                      \
+    GDA_LINKABLE(gda_numba_put_value_warp_##suffix)(uint64_t* result, uint64_t qp, GDA_REGION_WORDS(dst),  \
+                                                    uint64_t dst_offset, type value, uint32_t flags) {     \
+        *result = gda_put_value_warp(gda::queue_at(qp), GDA_REGION(dst), dst_offset, value, flags);        \
+        return 0;                                                                                          \
+    }                                                                                                      \
+    GDA_LINKABLE(gda_numba_put_value_block_##suffix)(uint64_t* result, uint64_t qp, GDA_REGION_WORDS(dst), \
+                                                     uint64_t dst_offset, type value, uint32_t flags) {    \
+        *result = gda_put_value_block(gda::queue_at(qp), GDA_REGION(dst), dst_offset, value, flags);       \
+        return 0;                                                                                          \
     }
 GDA_NUMBA_PUT_VALUE(uint8, uint8_t)
 GDA_NUMBA_PUT_VALUE(uint16, uint16_t)
@@ -142,6 +152,54 @@ GDA_LINKABLE(gda_numba_wait)(uint64_t* result, uint64_t qp, uint64_t ticket, uin
 
 GDA_LINKABLE(gda_numba_flush)(uint64_t* result, uint64_t qp, uint64_t deadline_ns) {
     *result = gda_flush(gda::queue_at(qp), deadline_ns);
+    return 0;
+}
+
+// The forms of a warp and of a block: all its threads call with equal arguments, and all get the answer. See
+// collective.h.
+GDA_LINKABLE(gda_numba_put_warp)(uint64_t* result, uint64_t qp, GDA_REGION_WORDS(dst), uint64_t dst_offset,
+                                 GDA_REGION_WORDS(src), uint64_t src_offset, uint64_t bytes, uint32_t flags) {
+    *result = gda_put_warp(gda::queue_at(qp), GDA_REGION(dst), dst_offset, GDA_REGION(src), src_offset, bytes, flags);
+    return 0;
+}
+
+GDA_LINKABLE(gda_numba_signal_warp)(uint64_t* result, uint64_t qp, GDA_REGION_WORDS(remote), uint64_t offset,
+                                    uint64_t value, uint32_t operation, uint32_t flags) {
+    *result = gda_signal_warp(gda::queue_at(qp), GDA_REGION(remote), offset, value,
+                              static_cast<gda_signal_operation>(operation), flags);
+    return 0;
+}
+
+GDA_LINKABLE(gda_numba_wait_warp)(uint64_t* result, uint64_t qp, uint64_t ticket, uint64_t deadline_ns) {
+    *result = gda_wait_warp(gda::queue_at(qp), ticket, deadline_ns);
+    return 0;
+}
+
+GDA_LINKABLE(gda_numba_flush_warp)(uint64_t* result, uint64_t qp, uint64_t deadline_ns) {
+    *result = gda_flush_warp(gda::queue_at(qp), deadline_ns);
+    return 0;
+}
+
+GDA_LINKABLE(gda_numba_put_block)(uint64_t* result, uint64_t qp, GDA_REGION_WORDS(dst), uint64_t dst_offset,
+                                  GDA_REGION_WORDS(src), uint64_t src_offset, uint64_t bytes, uint32_t flags) {
+    *result = gda_put_block(gda::queue_at(qp), GDA_REGION(dst), dst_offset, GDA_REGION(src), src_offset, bytes, flags);
+    return 0;
+}
+
+GDA_LINKABLE(gda_numba_signal_block)(uint64_t* result, uint64_t qp, GDA_REGION_WORDS(remote), uint64_t offset,
+                                     uint64_t value, uint32_t operation, uint32_t flags) {
+    *result = gda_signal_block(gda::queue_at(qp), GDA_REGION(remote), offset, value,
+                               static_cast<gda_signal_operation>(operation), flags);
+    return 0;
+}
+
+GDA_LINKABLE(gda_numba_wait_block)(uint64_t* result, uint64_t qp, uint64_t ticket, uint64_t deadline_ns) {
+    *result = gda_wait_block(gda::queue_at(qp), ticket, deadline_ns);
+    return 0;
+}
+
+GDA_LINKABLE(gda_numba_flush_block)(uint64_t* result, uint64_t qp, uint64_t deadline_ns) {
+    *result = gda_flush_block(gda::queue_at(qp), deadline_ns);
     return 0;
 }
 

@@ -213,6 +213,67 @@ def flush(qp: Queue, deadline_ns: Word) -> Any:
     """Wait for everything posted to the queue before, by any thread; returns the status."""
 
 
+# ------------------------------------------------------------------------------------------- a warp or block together
+# All threads of the warp or block call with equal arguments; one operation is posted or awaited, and all get the
+# answer. What any of them wrote before is there for the NIC.
+@_operation
+def put_warp(
+    qp: Queue, dst: Region, dst_offset: Word, src: Region, src_offset: Word, bytes: Word, flags: Flags = 0
+) -> Any:
+    """Put, by all threads of the warp; long ones are split over the lanes of a warp. Returns the ticket."""
+
+
+@_operation
+def put_value_warp(qp: Queue, dst: Region, dst_offset: Word, value: Value, flags: Flags = 0) -> Any:
+    """put_value, by all threads of the warp; returns the ticket."""
+
+
+@_operation
+def signal_warp(
+    qp: Queue, remote: Region, offset: Word, value: Word, operation: Flags = SIGNAL_ADD, flags: Flags = 0
+) -> Any:
+    """Signal once for all threads of the warp; returns the ticket."""
+
+
+@_operation
+def wait_warp(qp: Queue, ticket: Word, deadline_ns: Word) -> Any:
+    """Wait for a ticket, all threads of the warp: one looks, and all see what it saw. Returns the status."""
+
+
+@_operation
+def flush_warp(qp: Queue, deadline_ns: Word) -> Any:
+    """Flush the queue, all threads of the warp; returns the status."""
+
+
+@_operation
+def put_block(
+    qp: Queue, dst: Region, dst_offset: Word, src: Region, src_offset: Word, bytes: Word, flags: Flags = 0
+) -> Any:
+    """Put, by all threads of the block; long ones are split over the lanes of a warp. Returns the ticket."""
+
+
+@_operation
+def put_value_block(qp: Queue, dst: Region, dst_offset: Word, value: Value, flags: Flags = 0) -> Any:
+    """put_value, by all threads of the block; returns the ticket."""
+
+
+@_operation
+def signal_block(
+    qp: Queue, remote: Region, offset: Word, value: Word, operation: Flags = SIGNAL_ADD, flags: Flags = 0
+) -> Any:
+    """Signal once for all threads of the block; returns the ticket."""
+
+
+@_operation
+def wait_block(qp: Queue, ticket: Word, deadline_ns: Word) -> Any:
+    """Wait for a ticket, all threads of the block: one looks, and all see what it saw. Returns the status."""
+
+
+@_operation
+def flush_block(qp: Queue, deadline_ns: Word) -> Any:
+    """Flush the queue, all threads of the block; returns the status."""
+
+
 @_operation
 def report(where: Word, status: Word) -> Any:
     """Keep the first status that is not 0 at `where` (a kernel's last parameter `status`); returns the status."""

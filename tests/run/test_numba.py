@@ -23,7 +23,11 @@ ROOT = Path(__file__).resolve().parents[2]
 CC = (9, 0)
 HEADER = (include_directory() / "gda" / "numba.h").read_text()
 SYMBOLS = {name for name in re.findall(r"GDA_LINKABLE\((gda_numba_\w+?)\)", HEADER) if not name.endswith("_")}
-SYMBOLS |= {f"gda_numba_put_value_{kind}" for kind in re.findall(r"^GDA_NUMBA_PUT_VALUE\((\w+),", HEADER, re.M)}
+SYMBOLS |= {
+    f"gda_numba_put_value{scope}_{kind}"
+    for kind in re.findall(r"^GDA_NUMBA_PUT_VALUE\((\w+),", HEADER, re.M)
+    for scope in ("", "_warp", "_block")
+}
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +95,42 @@ GDA_KERNEL(all)(gda_qp* qp, uint64_t da, uint64_t db, uint64_t dk, uint64_t df, 
     gda_numba_report(&s, reinterpret_cast<uint64_t>(status), s);
 }
 """
+
+
+TOGETHER = r"""
+#include <gda/numba.h>
+GDA_KERNEL(together)(gda_qp* qp, uint64_t da, uint64_t db, uint64_t dk, uint64_t df, uint64_t sa, uint64_t sb,
+                     uint64_t sk, uint64_t sf, gda_status* status) {
+    uint64_t q = reinterpret_cast<uint64_t>(qp), t, s;
+    gda_numba_put_warp(&t, q, da, db, dk, df, 0, sa, sb, sk, sf, 0, 8, 0);
+    gda_numba_put_value_warp_uint16(&t, q, da, db, dk, df, 8, 7, 0);
+    gda_numba_signal_warp(&t, q, da, db, dk, df, 96, 7, GDA_SIGNAL_ADD, 0);
+    gda_numba_wait_warp(&s, q, t, GDA_S(5));
+    gda_report(status, s);
+    gda_numba_flush_warp(&s, q, GDA_S(5));
+    gda_report(status, s);
+    gda_numba_put_block(&t, q, da, db, dk, df, 16, sa, sb, sk, sf, 0, 8, 0);
+    gda_numba_put_value_block_uint16(&t, q, da, db, dk, df, 24, 9, 0);
+    gda_numba_signal_block(&t, q, da, db, dk, df, 96, 9, GDA_SIGNAL_ADD, 0);
+    gda_numba_wait_block(&s, q, t, GDA_S(5));
+    gda_report(status, s);
+    gda_numba_flush_block(&s, q, GDA_S(5));
+    gda_report(status, s);
+}
+"""
+
+
+def test_a_warp_and_a_block_do_each_once() -> None:
+    with gda.open() as nic:
+        src, dst = nic.allocate(128), nic.allocate(128)
+        src.write(0, bytes(range(128)))
+        a, _ = nic.loopback_pair(depth=64)
+        words = [struct.unpack("<4Q", memory.__gda_argument__("host")[1]) for memory in (dst, src)]
+        gda.Kernel(TOGETHER, target="host").together[1, 32](a, *words[0], *words[1])
+        assert dst.read(0, 8) == dst.read(16, 8) == bytes(range(8))
+        assert (dst.read(8, 2), dst.read(24, 2)) == (b"\x07\x00", b"\x09\x00")
+        assert int.from_bytes(dst.read(96, 8), "little") == 16, "one signal of the warp, one of the block"
+        assert a.read_handle()["reserved"] == 6
 
 
 def test_they_do_what_they_are_named_after() -> None:
@@ -292,6 +332,25 @@ def test_every_function_links(numba: Any, nvrtc: None) -> None:
         if numba.test(qp, ticket) != 0 and numba.now_ns() != 0:
             numba.report(status, numba.wait(qp, ticket, numba.S))
         numba.report(status, numba.flush(qp, numba.US))
+        ticket = numba.put_warp(qp, dst, 0, src, 0, 8) + numba.put_block(qp, dst, 0, src, 0, 8)
+        numba.put_value_warp(qp, dst, 0, small)
+        numba.put_value_warp(qp, dst, 0, np.uint16(3))
+        numba.put_value_warp(qp, dst, 0, np.int32(-3))
+        numba.put_value_warp(qp, dst, 0, 3)
+        numba.put_value_warp(qp, dst, 0, real)
+        numba.put_value_warp(qp, dst, 0, single)
+        numba.put_value_block(qp, dst, 0, small)
+        numba.put_value_block(qp, dst, 0, np.uint16(3))
+        numba.put_value_block(qp, dst, 0, np.int32(-3))
+        numba.put_value_block(qp, dst, 0, 3)
+        numba.put_value_block(qp, dst, 0, real)
+        numba.put_value_block(qp, dst, 0, single)
+        numba.signal_warp(qp, dst, 0, 1)
+        numba.signal_block(qp, dst, 0, 1, numba.SIGNAL_SET)
+        numba.report(status, numba.wait_warp(qp, ticket, numba.S))
+        numba.report(status, numba.wait_block(qp, ticket, numba.S))
+        numba.report(status, numba.flush_warp(qp, numba.S))
+        numba.report(status, numba.flush_block(qp, numba.S))
 
     region = types.NamedUniTuple(types.uint64, 4, numba.Region)
     kinds = (types.uint64, region, region, types.int8, types.float64, types.float32, types.uint64)
@@ -307,8 +366,9 @@ def test_declarations_have_the_headers_parameters(numba: Any) -> None:
     """A linker does not compare them."""
     import inspect
 
-    for name in {symbol.removeprefix("gda_numba_") for symbol in SYMBOLS if "put_value" not in symbol} | {"put_value"}:
-        pattern = rf"GDA_LINKABLE\(gda_numba_{name}{'_##suffix' if name == 'put_value' else ''}\)\(([^{{]*)\) {{"
+    values = {"put_value", "put_value_warp", "put_value_block"}
+    for name in {symbol.removeprefix("gda_numba_") for symbol in SYMBOLS if "put_value" not in symbol} | values:
+        pattern = rf"GDA_LINKABLE\(gda_numba_{name}{'_##suffix' if name in values else ''}\)\(([^{{]*)\) {{"
         (found,) = re.findall(pattern, re.sub(r"\\\n", " ", HEADER))
         theirs = [" ".join(p.split()) for p in re.split(r",(?![^(]*\))", found)][1:]
         kinds = {"Queue": "uint64_t", "Word": "uint64_t", "Flags": "uint32_t", "Value": "type"}
@@ -352,6 +412,7 @@ def test_what_the_gpu_tests_launch_compiles(numba: Any, nvrtc: None) -> None:
         "fill_and_put": (word, region, region, array, types.int64, word),
         "operations": (word, region, region, word),
         "pass_rows": (word, region, region, region, types.int64, array, word),
+        "together": (word, region, region, types.int64, word),
         "hold": (array, word),
         "add_slowly": (array,),
         "put_one": (word, region, region, word),

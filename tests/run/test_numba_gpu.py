@@ -57,6 +57,21 @@ def pass_rows(qp, dst, src, signals, row_bytes, taken, status):  # noqa: PLR0917
 
 
 @cuda.jit
+def together(qp, dst, src, bytes, status):
+    """The first warp puts and signals as one, then the whole block; every thread learns of each."""
+    if cuda.threadIdx.x < 32:
+        gn.put_warp(qp, dst, 0, src, 0, bytes)
+        gn.put_value_warp(qp, dst, 64, 7)
+        gn.report(status, gn.wait_warp(qp, gn.signal_warp(qp, dst, 72, 2), 5 * gn.S))
+        gn.report(status, gn.flush_warp(qp, 5 * gn.S))
+    cuda.syncthreads()
+    gn.put_block(qp, dst, 80, src, 0, bytes)
+    gn.put_value_block(qp, dst, 144, 9)
+    gn.report(status, gn.wait_block(qp, gn.signal_block(qp, dst, 72, 3), 5 * gn.S))
+    gn.report(status, gn.flush_block(qp, 5 * gn.S))
+
+
+@cuda.jit
 def hold(flag, status):
     start = gn.now_ns()
     while flag[0] == 0 and gn.now_ns() - start < 3 * gn.S:
@@ -85,6 +100,18 @@ def test_values_and_atomics(lto: bool) -> None:
         assert dst.read(4, 1) == b"\x07"
         assert np.frombuffer(dst.read(8, 8), np.uint64)[0] == 99
         assert np.frombuffer(own.read(0, 24), np.uint64).tolist() == [1234567890123, 1234567890128, 99]
+
+
+def test_a_warp_and_a_block_together() -> None:
+    """One operation for all of them: the signals add up once each."""
+    with gda.open() as nic:
+        src, dst = nic.allocate(64), nic.allocate(160)
+        src.write(0, bytes(range(64)))
+        a, _ = nic.loopback_pair(depth=64)
+        gn.Kernel(together)[1, 96](a, dst, src, 64)
+        assert dst.read(0, 64) == dst.read(80, 64) == bytes(range(64))
+        assert [int.from_bytes(dst.read(at, 8), "little") for at in (64, 72, 144)] == [7, 5, 9]
+        assert a.read_handle()["reserved"] == 6
 
 
 def test_signals() -> None:
