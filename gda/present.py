@@ -17,7 +17,7 @@ import threading
 import weakref
 from typing import Any
 
-__all__ = ["HEAD_BYTES", "MAGIC", "NAME", "SLOTS", "SLOT_BYTES", "Place", "owner", "put"]
+__all__ = ["HEAD_BYTES", "MAGIC", "NAME", "SLOTS", "SLOT_BYTES", "Place", "owner", "owners", "put"]
 
 NAME = "gda-live"
 MAGIC = b"gdaliveP"  # then the process's number and how many slots were ever used, 8 bytes each
@@ -133,3 +133,13 @@ def owner(slot: int) -> Any:
     memory = _memory
     found = memory.owners.get(slot) if memory is not None else None
     return found() if found is not None else None
+
+
+def owners() -> list[Any]:
+    """The objects of this process that something is shown about."""
+    memory = _memory
+    if memory is None or memory.process != os.getpid():
+        return []
+    with memory.lock:
+        found = [one() for one in memory.owners.values()]
+    return [one for one in found if one is not None]

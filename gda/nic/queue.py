@@ -314,8 +314,11 @@ class QueuePair(Visible):
         return "gda_qp*", address.to_bytes(8, "little")
 
     def __gda_explain__(self, qpn: int, wqe_index: int) -> dict[str, Any] | None:
-        """What a failed request asked for (request.explain); None when it is not of this queue pair."""
-        return request.explain(self, qpn, wqe_index)
+        """What a failed request asked for (request.explain); None when it is not of this queue pair.
+
+        Queue pair 0 is none: asked when a signal did not come, and the answer tells the states of both ends.
+        """
+        return request.explain(self, qpn, wqe_index) if qpn else {"ends": request.ends(self)}
 
     # -------------------------------------------------------------------------------------------------------- inside
     def _create_queues(self) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gda import formats
+from gda import formats, present
 from gda.errors import GdaError
 from gda.formats import wqe_parts
 
 if TYPE_CHECKING:
+    from gda.nic.queue import QueuePair
     from gda.nic.visible import Visible
 
-__all__ = ["explain"]
+__all__ = ["ends", "explain"]
 
 
 def explain(queue: Visible, qpn: int, wqe_index: int) -> dict[str, Any] | None:
@@ -51,3 +52,18 @@ def explain(queue: Visible, qpn: int, wqe_index: int) -> dict[str, Any] | None:
         "local": local,
         "remote": (remote[0], total, remote[1]) if remote else None,
     }
+
+
+def ends(queue: QueuePair) -> str:
+    """The states of a queue pair and of its peer, as far as this process knows, for an exception; "" when closed."""
+    try:
+        text = f"queue pair 0x{queue.qpn:x} is in {queue.state}"
+        remote = queue.remote
+        if remote is None:
+            return f"{text}, not connected"
+        for other in present.owners():
+            if other.qpn == remote.qpn and other.gid is not None and other.gid.raw == remote.gid:
+                return f"{text}, its peer 0x{remote.qpn:x} in {other.state}"
+    except GdaError:
+        return ""
+    return f"{text}, its peer 0x{remote.qpn:x} is not in this process (python -m gda live looks for it)"

@@ -55,7 +55,11 @@ def status_error(status: int, kernel: str, explain: Sequence[Explainer] = ()) ->
     known: Mapping[str, Any] = {}
     if said["code_name"] in _OF_A_REQUEST:
         known = next((k for e in explain if (k := e(said["qpn"], said["wqe_index"])) is not None), {})
-    error = _typed(status, kernel, said, _request_text(known))
+    ends = ""
+    if said["code_name"] == "GDA_SIGNAL_TIMEOUT":  # of no queue: all that the kernel got are asked how they are
+        told = [known_ends["ends"] for e in explain if (known_ends := e(0, 0)) and known_ends.get("ends")]
+        ends = f"; {', '.join(told)}" if told else ""
+    error = _typed(status, kernel, said, _request_text(known), ends)
     error.qpn = said["qpn"] if said["code_name"] != "GDA_SIGNAL_TIMEOUT" else 0
     error.operation = known.get("operation", "")
     error.local, error.remote = known.get("local"), known.get("remote")
@@ -74,7 +78,7 @@ def _request_text(known: Mapping[str, Any]) -> str:
     return text + ")"
 
 
-def _typed(status: int, kernel: str, said: Mapping[str, Any], request: str) -> DeviceStatusError:
+def _typed(status: int, kernel: str, said: Mapping[str, Any], request: str, ends: str = "") -> DeviceStatusError:
     if said["code_name"] == "GDA_COMPLETION_ERROR":
         syndrome = formats.syndrome_meaning(said["syndrome"])
         return CompletionError(
@@ -95,5 +99,5 @@ def _typed(status: int, kernel: str, said: Mapping[str, Any], request: str) -> D
         where = f", last seen {said['last_seen']}"
     elif said["qpn"]:
         where = f" on queue pair 0x{said['qpn']:x}"
-    message = f"kernel {kernel}: {said['words']}{where}: {said['meaning']}"
+    message = f"kernel {kernel}: {said['words']}{where}: {said['meaning']}{ends}"
     return _CLASSES.get(said["code_name"], DeviceStatusError)(message, status, said["advice"])

@@ -278,7 +278,7 @@ def test_a_peer_that_was_reset(nic, regions, kernel):
 
 def test_a_kernel_that_waits_for_a_signal_that_nobody_posted(nic, regions, kernel):
     """The kernel spins with the GIL released; this thread looks, and says what it waits for; its wait is bounded."""
-    a, _ = nic.loopback_pair()
+    a, b = nic.loopback_pair()
     launch = kernel.waits.start[1, 1](a, nic.allocate(4096), 3000)
     seen = gda.live()
     assert [k.name for k in seen.kernels] == ["waits"]
@@ -287,9 +287,21 @@ def test_a_kernel_that_waits_for_a_signal_that_nobody_posted(nic, regions, kerne
     assert "the peer has not sent it" in found.meaning
     assert "RTS, its peer RTS, in this process" in str(found.values["queue pairs"])
     assert "kernel waits runs on" in str(seen)
-    with pytest.raises(DeadlineError, match="no signal"):
+    with pytest.raises(DeadlineError, match="no signal") as caught:
         launch.wait()
+    assert f"queue pair 0x{a.qpn:x} is in RTS, its peer 0x{b.qpn:x} in RTS" in str(caught.value)
     assert not gda.live().kernels
+
+
+def test_a_signal_that_does_not_come_tells_what_became_of_the_peer(nic, kernel):
+    a, b = nic.loopback_pair()
+    b.to_error()
+    with pytest.raises(DeadlineError, match=f"is in RTS, its peer 0x{b.qpn:x} in ERR"):
+        kernel.waits[1, 1](a, nic.allocate(4096), 10)
+    number = b.qpn
+    b.close()
+    with pytest.raises(DeadlineError, match=f"its peer 0x{number:x} is not in this process"):
+        kernel.waits[1, 1](a, nic.allocate(4096), 10)
 
 
 def test_it_looks_while_a_kernel_spins_and_changes_nothing(nic, regions, kernel):
@@ -448,3 +460,19 @@ def test_the_complaints_of_the_nic_are_seen_from_outside(nic, regions, kernel):
     assert gda.live().nics[0].complaints == attach.software_nic().report() != []
     attach.software_nic().clear_report()
     assert gda.live().nics[0].complaints == []
+
+
+@pytest.mark.gpu
+def test_queues_in_gpu_memory_are_read_from_within_and_not_from_outside() -> None:
+    with gda.open() as nic:
+        if nic.gpu is None:
+            pytest.skip(f"not run: {nic.no_gpu_reason}")
+        a, b = nic.loopback_pair(placement="gpu")
+        regions = nic.allocate(4096, "gpu"), nic.allocate(4096, "gpu")
+        kernel = gda.Kernel(KERNELS, target="gpu")
+        kernel.post[1, 1](a, regions[1], regions[0], 3, formats.GDA_MORE)
+        queue = gda.live().queue(a.qpn)
+        assert queue.reserved == 3 and not queue.notes and b.state == "RTS"
+        assert first(gda.live()) == f"queue pair 0x{a.qpn:06x}: posted but not rung: 3 basic blocks"
+        shown = command(str(os.getpid()))
+        assert "in GPU memory of process" in shown.stdout and "call gda.live() in the program" in shown.stdout
