@@ -207,7 +207,7 @@ def software_nic() -> SoftwareNic:
             "run the program under it instead: python -m gda sim run -- PROGRAM",
         )
     recording = notes.active()
-    if recording is not None:
+    if recording is not None and not config.get("GDA_TRACE"):  # which NICs read by themselves
         _wrapped().set_trace(recording.directory, skip=recording.skip)
     return _wrapped()
 

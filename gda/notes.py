@@ -141,8 +141,13 @@ def end() -> None:
 
 
 def _leave_it() -> None:
-    if _active is not None:
+    if _active is None:
+        return
+    try:
         _active.write()
+    except OSError as error:  # at the end of a process there is nobody to catch it
+        print(f"GDA_TRACE: what Python and its kernels did is lost: {error}", file=sys.stderr)
+        end()
 
 
 def _leave_it_at_the_end() -> None:

@@ -216,3 +216,24 @@ def test_a_program_that_records_may_be_recorded(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", WITHIN], env=environment(tmp_path), timeout=120)
     assert done.returncode == 0
     assert trace.read_directory(tmp_path).puts["index"].tolist() == [0, 1]
+
+
+NOWHERE = """
+import gda
+nic = gda.open()
+(complaint,) = gda.sim.report()
+assert "GDA_TRACE" in str(complaint) and "/proc/nowhere" in str(complaint), complaint
+"""
+
+
+def test_a_directory_that_cannot_be_written_stops_nobody(tmp_path: Path, nic: gda.Nic) -> None:
+    with pytest.raises(ArgumentError, match="cannot trace to /proc/nowhere/nic-"):
+        current().set_trace("/proc/nowhere")
+    with pytest.raises(ArgumentError, match="2\\^40"):
+        current().set_trace(tmp_path, log_events=40)
+    assert list(tmp_path.iterdir()) == []
+    values = {**environment(tmp_path), "GDA_TRACE": "/proc/nowhere"}
+    command = [sys.executable, "-c", "import gda.sim\n" + NOWHERE]
+    done = subprocess.run(command, env=values, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
