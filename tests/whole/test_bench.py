@@ -6,17 +6,20 @@ from __future__ import annotations
 import json
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import gda
 from gda.__main__ import main
 from gda.errors import DeviceStatusError
 from gda.nic.plain import PlainQueue
 from gda.tools.bench import measure_post
 from gda.tools.bench.load import CpuLoad
 from gda.tools.bench.post import _check, count_post, shapes
+from gda.tools.bench.steps import measure_stages
 from gda.tools.bench.sweep import SWEEPS, points
 
 ROWS = [shape.row for shape in shapes(4, 64)]
@@ -157,10 +160,19 @@ def check_triggers(data: dict[str, Any], shown: str, *, missing: str = "stream, 
     of = [step for step in data["steps"] if step["record"]]
     assert [step["step"] for step in of] == ["build", "barrier", "ring", "nic", "look", "clock"]
     assert all(step["p99_ns"] >= step["median_ns"] >= 0 for step in data["steps"])
+    moments = ["reserve", "write", "ring", "seen", "fetch", "wire", "peer", "ack", "cqe", "done"]
+    stages = [(stage["begin"], stage["end"]) for stage in data["stages"]]
+    assert stages == [*pairwise(moments), ("reserve", "done")]
+    assert all(stage["puts"] > 100 and stage["p99_ns"] >= stage["median_ns"] for stage in data["stages"])
     assert sum(step["mean_ns"] for step in of) > 0 and "barrier before the record" in shown
 
 
 TRANSFERS = ["latency", "rate", "bandwidth", "cpu"]
+
+
+def test_stages_in_a_traced_process_leave_its_trace_alone(on_cpu: None) -> None:
+    with gda.trace.record(), gda.open() as nic:
+        assert measure_stages(nic) == []
 
 
 @pytest.mark.parametrize("measure", ["latency", "bandwidth", "cpu"])

@@ -6,13 +6,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from dataclasses import asdict
+from itertools import pairwise
 
 from gda.nic import open as open_nic
 from gda.tools.bench import show
 from gda.tools.bench.plot import Bars, Curves
 from gda.tools.bench.post import PostCost, measure_post
 from gda.tools.bench.present import check, lines_of, rows_of, size_text, title_of, write
-from gda.tools.bench.steps import Step, measure_steps
+from gda.tools.bench.steps import Stage, Step, measure_stages, measure_steps
 from gda.tools.bench.transfer import Cost, measure_costs
 from gda.tools.bench.triggers import BURST, Turn, measure_triggers
 
@@ -32,6 +33,8 @@ def latency(options: argparse.Namespace) -> None:
         _show_turns(turns, missing)
         steps = measure_steps(nic, _SMALL, **places)
         _show_steps(steps)
+        stages = measure_stages(nic, _SMALL, **places)
+        _show_stages(stages)
         costs = measure_costs(nic, SIZES, (1,), seconds=options.seconds, beside=not options.idle, **places)
         (posting,) = measure_post(record=(True,), rows=("thread_shared",), launches=3)
         _show_sizes(costs, posting)
@@ -39,6 +42,7 @@ def latency(options: argparse.Namespace) -> None:
             "triggers": [asdict(turn) for turn in turns],
             "not_measured": missing,
             "steps": [asdict(step) for step in steps],
+            "stages": [asdict(stage) for stage in stages],
             "posting_alone_ns": posting.ns_per_post,
             "rows": rows_of(costs),
         }
@@ -74,8 +78,8 @@ def _verdicts(turns: Iterable[Turn]) -> list[str]:
     return notes
 
 
-def _turn_panels(turns: list[Turn]) -> list[Bars]:
-    panels = []
+def _turn_panels(turns: list[Turn]) -> list[Bars | Curves]:
+    panels: list[Bars | Curves] = []
     for burst in (1, BURST):
         these = [turn for turn in turns if turn.burst == burst]
         names = list(dict.fromkeys(turn.who for turn in these))
@@ -87,7 +91,17 @@ def _turn_panels(turns: list[Turn]) -> list[Bars]:
                 series[f"{label}, beside a {beside}" if beside else label] = values
         what = f"one {_SMALL}-byte put" if burst == 1 else f"{burst} puts to computed addresses"
         panels.append(Bars("microseconds, kernel decides to kernel knows", names, series, title=what))
-    return panels
+    return [*panels, _histogram(turns)]
+
+
+def _histogram(turns: list[Turn]) -> Curves:
+    """Of one put, alone: the part of the rounds in each bin, at the bin's middle."""
+    lines = {}
+    for t in turns:
+        if t.burst == 1 and not t.beside:
+            middles = [(low * high) ** 0.5 / 1e3 for low, high in pairwise(t.edges_ns)]
+            lines[t.who] = [(x, 100 * n / t.rounds) for x, n in zip(middles, t.counts, strict=True) if n]
+    return Curves(("microseconds", "per cent of the rounds"), lines, title=f"one {_SMALL}-byte put, alone")
 
 
 # --------------------------------------------------------------------------------------------------------------- steps
@@ -102,6 +116,16 @@ def _show_steps(steps: list[Step]) -> None:
     title = f"steps of an {_SMALL}-byte put by a kernel that owns its queue"
     notes = ["the clock is read after each step, and may advance in large ones; means are of the fastest 99 %"]
     show.print_table(title, ("step", "record", "mean", "median", "99 %"), rows, notes)
+
+
+def _show_stages(stages: list[Stage]) -> None:
+    if not stages:
+        show.print_heading("no stages by a trace: this process notes one already (GDA_TRACE)")
+        return
+    rows = [[s.what, show.time_text(s.median_ns), show.time_text(s.p99_ns)] for s in stages]
+    notes = ["a trace takes time itself; a card notes nothing, so there stand the kernel's moments only: docs/trace.md"]
+    show.print_table(f"stages of an {_SMALL}-byte put by gda_put, traced", ("stage", "median", "99 %"), rows,
+                     notes)  # fmt: skip
 
 
 def _step_panel(steps: list[Step]) -> Bars:

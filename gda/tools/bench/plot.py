@@ -74,7 +74,7 @@ class Curves:
             )  # fmt: skip
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_major_formatter(lambda x, _: _number(x))
         axes.tick_params(axis="both", which="both", labelsize=7)
         axes.set_xlabel(self.labels[0], fontsize=8)
         axes.set_ylabel(self.labels[1], fontsize=8)

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gda import notes
 from gda.nic import Nic
 from gda.run import Kernel
+from gda.tools import trace
 from gda.tools.bench.sides import DEADLINE_NS
 
-__all__ = ["Step", "measure_steps"]
+__all__ = ["Stage", "Step", "measure_stages", "measure_steps"]
 
+PUTS = "#include <gda/kernels/bench.h>\n"
 KERNELS = "#include <gda/kernels/steps.h>\n"
 STEPS = ("build", "barrier", "ring", "nic", "look", "clock")  # enum put_steps
 _WORDS = {
@@ -69,3 +72,40 @@ def measure_steps(nic: Nic, size: int = 8, *, placement: str = "host", queues: s
                          float(np.percentile(one, 99)))
                 )  # fmt: skip
     return found
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Nanoseconds between two moments of a trace (docs/trace.md), over `puts` puts."""
+
+    begin: str
+    end: str
+    what: str
+    puts: int
+    median_ns: float
+    p99_ns: float
+
+
+def measure_stages(nic: Nic, size: int = 8, *, placement: str = "host", queues: str = "host") -> list[Stage]:
+    """The stages of `gda_put` and of what follows, by a trace: the software NIC's own moments are among them.
+
+    A card notes nothing, so there it has the kernel's only. Empty when this process notes a trace already (GDA_TRACE).
+    """
+    if notes.active() is not None:
+        return []
+    with (
+        nic.allocate(size, placement=placement) as source,
+        nic.allocate(size, placement=placement) as target,
+        nic.allocate(8 * _ROUNDS) as times,
+    ):
+        first, second = nic.loopback_pair(placement=queues)
+        with first, second, trace.record() as taken:
+            kernel = Kernel(PUTS)
+            for rounds in (_WARM, _ROUNDS):
+                kernel.gda_kernel_put_times[1, 1](first, target, source, size, rounds, 1, DEADLINE_NS, times)
+    # The newest: the first ones found caches empty.
+    return [
+        Stage(s.begin, s.end, s.words, len(s.times_ns[-_ROUNDS:]), *(float(np.percentile(s.times_ns[-_ROUNDS:], p))
+              for p in (50, 99)))
+        for s in taken.stages()
+    ]  # fmt: skip

@@ -38,7 +38,7 @@ SWEEPS = {
 SMALL = 8  # bytes
 _DEPTH = 4096  # blocks of each queue
 _OPEN = 32  # puts that a thread keeps open, if its queue has room
-_WARM = 64  # puts of each thread
+_WARM, _WARM_ALL = 64, 16384  # puts of each thread in the first launch, and of all
 _MOST_BYTES = 1 << 28  # of a launch: keeps it far from the kernel's deadline
 _PREPARED = 512  # requests, of half a ring
 _TRIES = 10
@@ -163,7 +163,7 @@ class _Many:
 
     def measure(self, point: Point, seconds: float, beside: str) -> RateCost:
         """Launches for so long; the median of their rates."""
-        each = max(_WARM, point.in_flight, 2 * point.batch)
+        each = max(point.in_flight, 2 * point.batch, min(_WARM, _WARM_ALL // point.all_threads))
         took = max(1.0, self.launch(point, each))
         most = max(1, _MOST_BYTES // (point.bytes * point.all_threads))
         puts = max(each, min(most, int(each * seconds * 1e9 / took / 4)))  # four launches or so

@@ -231,10 +231,7 @@ class AfterKernel(_Way):
             )
             if number < rounds:
                 self._post(size, burst)
-                while not (done := self._queue.poll(1)):
-                    pass
-                if done[0].status:
-                    self._queue.wait(1)  # says which request failed and why
+                self._queue.wait(1, seconds=DEADLINE_NS / 1e9)
         return self.read_gaps(rounds)
 
 
