@@ -25,6 +25,7 @@ from gda.nic.lifetime import Owner, Resources
 from gda.nic.memory import Memory
 from gda.nic.queue import QueuePair, connect
 from gda.nic.ringer import Ringer
+from gda.nic.shared import SharedRegions
 
 __all__ = ["PARTS", "Capabilities", "Gid", "Nic", "Port", "open"]
 
@@ -164,6 +165,7 @@ class Nic(Owner):
         self.name = name
         self.is_software = attach.loaded() is not None
         self.known_memory = KnownMemory()
+        self.shared_regions = SharedRegions()
         self.gpu: Gpu | None
         self.gpu, self.no_gpu_reason = use_gpu(gpu)
         try:
@@ -235,13 +237,16 @@ class Nic(Owner):
         self._resources.check()
         return int(_verbs.ibv_query_port(self.context, self.port.number)["active_mtu"])
 
-    def register(self, buffer: Any, *, access: tuple[str, ...] | None = None) -> Memory:
+    def register(self, buffer: Any, *, access: tuple[str, ...] | None = None, shared: bool = False) -> Memory:
         """Register a buffer: anything with the buffer protocol, or a GPU array. It is kept alive while registered.
 
         `access` names rights (see Memory); default: all for writable memory, reading for read-only memory.
-        Raises ArgumentError for empty, non-contiguous or wrongly typed buffers.
+        Each call makes a region of its own that ends where the buffer ends. With `shared` buffers in one allocation
+        (two views of an array, two tensors in one block of CuPy's or torch's pool) have one region around all of it,
+        as long as one of them is open: cheaper to make, but whoever gets the rkey reaches the whole allocation. Other
+        rights make another region. Raises ArgumentError for empty, non-contiguous or wrongly typed buffers.
         """
-        return Memory.register(self, buffer, access)
+        return Memory.register(self, buffer, access, shared=shared)
 
     def allocate(self, bytes: int, placement: str = "host", *, access: tuple[str, ...] | None = None) -> Memory:
         """Allocate and register zeroed memory of whole pages, in "host" or "gpu" memory; freed when closed."""

@@ -24,6 +24,7 @@ from gda.nic.gpu import Gpu, register_with_nic
 from gda.nic.lifetime import Owner, Resources
 from gda.nic.placement import HostSlab, check_kind, make_slab, page_range
 from gda.nic.remote import RemoteMemory, flags_of, key_in_memory
+from gda.nic.shared import Range, allocation_around
 
 if TYPE_CHECKING:
     from gda.nic.device import Nic
@@ -50,7 +51,9 @@ class Memory(Owner):
     `raw` is the MR of gda._verbs.
     """
 
-    def __init__(self, nic: Nic, found: _Found, access: Iterable[str] | None, resources: Resources) -> None:
+    def __init__(
+        self, nic: Nic, found: _Found, access: Iterable[str] | None, resources: Resources, whole: Range | None = None
+    ) -> None:
         self._own(resources)
         try:
             self.nic = nic
@@ -62,12 +65,7 @@ class Memory(Owner):
             lint.check_access(limits, "access", sum(ACCESS[name] for name in self.access))
             self._owners = [found.owner]  # keep the memory alive while it is registered
             resources.callback(self._owners.clear)
-            self.raw = region = _register(nic, found, sum(ACCESS[name] for name in self.access))
-            region.is_mapped = not found.is_gpu
-            resources.callback(region.close)
-            known = nic.known_memory
-            known.add(region)
-            resources.callback(lambda: known.remove(region))
+            self.raw = region = _region(nic, found, sum(ACCESS[name] for name in self.access), whole, resources)
             self.lkey, self.rkey = region.lkey, region.rkey
             notes.note("REGISTER", f"{self.bytes} bytes at 0x{self.address:x}", bytes=self.bytes, index=self.rkey)
         except BaseException:
@@ -75,13 +73,16 @@ class Memory(Owner):
             raise
 
     @classmethod
-    def register(cls, nic: Nic, buffer: Any, access: Iterable[str] | None = None) -> Memory:
+    def register(cls, nic: Nic, buffer: Any, access: Iterable[str] | None = None, *, shared: bool = False) -> Memory:
         """See Nic.register."""
         nic._resources.check()
         found = _find(buffer)
         if found.bytes == 0:
             raise ArgumentError("an empty buffer cannot be registered", "register at least one byte")
-        return cls(nic, found, access, Resources(f"memory region of {found.bytes} bytes", nic._resources))
+        whole = None
+        if shared:
+            whole = allocation_around(buffer, found.address, found.bytes, _used_gpu(nic) if found.is_gpu else None)
+        return cls(nic, found, access, Resources(f"memory region of {found.bytes} bytes", nic._resources), whole)
 
     @classmethod
     def allocate(cls, nic: Nic, bytes: int, placement: str = "host", access: Iterable[str] | None = None) -> Memory:
@@ -125,6 +126,12 @@ class Memory(Owner):
         """What another process needs to reach this memory."""
         self._resources.check()
         return RemoteMemory(self.address, self.bytes, self.rkey, self.is_gpu, self.is_relaxed)
+
+    @property
+    def users(self) -> int:
+        """How many memories use its region: 1, or those of one allocation that were registered with shared=True."""
+        self._resources.check()
+        return self.nic.shared_regions.users(self.raw) or 1
 
     @property
     def is_relaxed(self) -> bool:
@@ -283,6 +290,31 @@ def _rights(access: Iterable[str] | None, found: _Found, has_atomics: bool) -> t
     return tuple(dict.fromkeys((*implied, *wanted)))
 
 
+def _region(nic: Nic, found: _Found, flags: int, whole: Range | None, resources: Resources) -> _verbs.MR:
+    """A region of its own, or (in `whole`, its allocation) one that others may have made; freed by `resources`."""
+    known, shared = nic.known_memory, nic.shared_regions
+
+    def make() -> _verbs.MR:
+        start, size = whole or (found.address, found.bytes)
+        region = _register(nic, _Found(start, size, found.is_gpu, found.is_readonly, None), flags)
+        region.is_mapped = not found.is_gpu
+        known.add(region)
+        return region
+
+    def end() -> None:
+        known.remove(region)
+        region.close()
+
+    if whole is None:
+        region = make()
+        resources.callback(end)
+    else:
+        lint.check(lint.limits_of(nic.context), length=whole[1])
+        region = shared.take(whole, flags, found.is_gpu, make)
+        resources.callback(lambda: shared.give(region, end))
+    return region
+
+
 def _register(nic: Nic, found: _Found, flags: int) -> _verbs.MR:
     if not found.is_gpu:
         return _verbs.ibv_reg_mr(nic.pd, found.address, found.bytes, flags)
@@ -300,9 +332,7 @@ def _register(nic: Nic, found: _Found, flags: int) -> _verbs.MR:
     if nic.is_software:
         return by_address()
     otherwise = "use the open GPU kernel module (dma-buf), or load nvidia-peermem"
-    return register_with_nic(
-        gpu, start, bytes, by_dmabuf=by_dmabuf, by_address=by_address, otherwise=otherwise
-    )
+    return register_with_nic(gpu, start, bytes, by_dmabuf=by_dmabuf, by_address=by_address, otherwise=otherwise)
 
 
 def _used_gpu(nic: Nic) -> Gpu:

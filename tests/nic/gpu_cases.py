@@ -103,6 +103,31 @@ def test_a_gpu_array_of_somebody_else(nic, gpu):
     assert block.closed
 
 
+def test_two_gpu_arrays_in_one_allocation_have_one_region(nic, gpu):
+    block = _cuda.cuMemAlloc(gpu.context, 1 << 16)
+
+    class Array:
+        def __init__(self, at, bytes):
+            self.__cuda_array_interface__ = {
+                "shape": (bytes,), "typestr": "|u1", "data": (block.address + at, False), "version": 3
+            }  # fmt: skip
+
+    a, b = nic.register(Array(0, 4096), shared=True), nic.register(Array(8192, 100), shared=True)
+    assert a.raw is b.raw and (a.users, b.users) == (2, 2)
+    assert (b.address, b.bytes, b.is_gpu) == (block.address + 8192, 100, True)
+    plain = nic.register(Array(8192, 100))
+    assert plain.raw is not b.raw
+    a.close()
+    source, (queue, _) = nic.allocate(64), nic.loopback_pair()
+    source.write(0, bytes(range(64)))
+    post(queue, 0, write_request(queue, 0, source, b, 64))
+    assert completion(queue, 0)["opcode"] == formats.MLX5_CQE_REQ
+    assert b.read(0, 64) == bytes(range(64)) and b.users == 1
+    for memory in (b, plain):
+        memory.close()
+    block.close()
+
+
 def test_address_without_memory_is_refused(nic, software):
     class Lie:
         __cuda_array_interface__ = {"shape": (4096,), "typestr": "|u1", "data": (0x1000, False), "version": 3}

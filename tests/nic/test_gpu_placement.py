@@ -21,6 +21,17 @@ def test_cupy_arrays_are_registered_where_they_lie(nic):
         nic.register(array[::2])
 
 
+def test_two_cupy_arrays_of_one_block_share_a_region(nic):
+    import cupy
+
+    whole = cupy.zeros(1 << 16, dtype=cupy.uint8)
+    a, b = nic.register(whole[:4096], shared=True), nic.register(whole[8192:12288], shared=True)
+    assert a.raw is b.raw and b.address == whole.data.ptr + 8192 and b.users == 2
+    a.close()
+    b.write(0, b"there")
+    assert whole[8192:8197].get().tobytes() == b"there" and b.users == 1
+
+
 def test_memory_is_a_cupy_array(nic):
     import cupy
 
