@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gda.errors import ArgumentError
 
-__all__ = ["VARIABLES", "Variable", "cache_directory", "checked", "environment_with_preload", "get"]
+__all__ = ["VARIABLES", "Variable", "cache_directory", "checked", "environment_with_preload", "get", "keep_no_caches"]
 
 
 @dataclass(frozen=True)
@@ -82,3 +82,9 @@ def environment_with_preload(libraries: Iterable[str]) -> dict[str, str]:
     present = environment.get("LD_PRELOAD", "")
     environment["LD_PRELOAD"] = ":".join([*libraries, *([present] if present else [])])
     return environment
+
+
+def keep_no_caches() -> None:
+    """From now on compilers and CuPy leave nothing in this user's caches: for processes that only try things."""
+    # CuPy makes its directory when it is loaded: one that is there already.
+    os.environ.update({"CCACHE_DISABLE": "1", "CUPY_CACHE_DIR": "/", "CUPY_CACHE_IN_MEMORY": "1"})

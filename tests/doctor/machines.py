@@ -124,6 +124,12 @@ class PlayedPrograms:
     compiler: str = "g++ 12.2.0"
     nvrtc: tuple[int, int] | None = (13, 0)
     software_nic: str = "loads"
+    cupy: str = "13.6.0"
+
+    def try_cupy(self) -> str:
+        if not self.cupy:
+            raise UnavailableError("CuPy cannot be imported: No module named 'cupy'", "pip install cupy-cuda13x")
+        return self.cupy
 
     def try_compiler(self) -> str:
         if not self.compiler:
@@ -235,6 +241,7 @@ def laptop(root: Path) -> Played:
     played = Played(root)
     played.verbs.names, played.cuda.names = [], []
     played.programs.nvrtc = None
+    played.programs.cupy = ""
     played.pci("pci0000:00/0000:00:02.0", 0x9A49, 0x8086, 0x030000)
     played.write("/proc/sys/kernel/osrelease", "6.1.0-18-amd64\n")
     played.write("/proc/cmdline", "quiet\n")

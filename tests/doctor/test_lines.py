@@ -54,6 +54,7 @@ GOOD = {
     "software NIC": "loads",
     "C++ compiler": "g++ 12.2.0",
     "GPU compiler": "NVRTC 13.0",
+    "CuPy": "13.6.0",
     "release": "6.8.0-45-generic",
     "ib_core": "loaded",
     "ib_uverbs": "loaded",
@@ -69,6 +70,12 @@ GOOD = {
 
 CARD = f"{SWITCH}/0000:82:00.0/0000:83:00.0"
 GPU = f"{SWITCH}/0000:82:02.0/0000:85:00.0"
+
+
+@pytest.fixture(autouse=True)
+def nothing_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GDA_NIC", "GDA_TARGET", "GDA_GID_INDEX"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def examine(machine: Machine, probes: tuple[Probe, ...] = PROBES) -> Report:
@@ -196,6 +203,7 @@ BAD: list[Row] = [
     ("software NIC", set_programs(software_nic=""), M, "does not exist", "build it"),
     ("C++ compiler", set_programs(compiler=""), M, "no C++ compiler", "g++"),
     ("GPU compiler", set_programs(nvrtc=None), M, "NVRTC was not found", "pip install"),
+    ("CuPy", set_programs(cupy=""), M, "CuPy cannot be imported", "pip install cupy"),
     ("release", write("/proc/sys/kernel/osrelease", "4.18.0-553.el8\n"), P, "4.18.0", "newer kernel"),
     ("release", write("/proc/sys/kernel/osrelease", "strange\n"), P, "strange", "newer kernel"),
     *(
@@ -261,6 +269,13 @@ def test_a_laptop_is_told_what_to_buy_borrow_or_simulate(tmp_path: Path) -> None
     assert "software NIC, with kernels on the CPU" in report.verdict.can
     assert report.verdict.uses["NIC"] == "the software NIC" and report.verdict.uses["kernels"] == "the CPU"
     assert report.verdict.steps
+
+
+def test_without_cupy_kernels_run_on_the_cpu(tmp_path: Path) -> None:
+    played = server(tmp_path)
+    played.programs.cupy = ""
+    verdict = examine(played.machine).verdict
+    assert verdict.uses["kernels"] == "the CPU" and any("cupy" in step for step in verdict.steps)
 
 
 def test_a_laptop_without_a_compiler_can_do_nothing_yet(tmp_path: Path) -> None:
@@ -333,3 +348,16 @@ def test_an_index_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GDA_GID_INDEX", "9")
     line = examine(server(tmp_path / "other").machine).line("addresses")
     assert line.status is Status.PROBLEM and "index 9" in line.value
+
+
+def test_the_verdict_heeds_what_the_environment_asks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = server(tmp_path).machine
+    monkeypatch.setenv("GDA_NIC", "software")
+    monkeypatch.setenv("GDA_TARGET", "host")
+    verdict = examine(machine).verdict
+    assert "software NIC, with kernels on the CPU" in verdict.can
+    assert (verdict.uses["NIC"], verdict.uses["kernels"]) == (
+        "the software NIC (GDA_NIC=software)", "the CPU (GDA_TARGET=host)"
+    )
+    monkeypatch.setenv("GDA_NIC", "real")
+    assert examine(laptop(tmp_path / "laptop").machine).verdict.uses["NIC"] == "none (GDA_NIC=real)"

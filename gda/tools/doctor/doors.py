@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gda.config import keep_no_caches
 from gda.errors import UnavailableError, VerbsError
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ class ProgramDoor:
         from gda.run.compile import include_directory
         from gda.run.host import find_compiler
 
-        os.putenv("CCACHE_DISABLE", "1")  # of this probe's process: a compiler behind ccache would fill a cache
+        keep_no_caches()  # in this probe's process
         compiler = find_compiler()
         command = [compiler.path, "-std=c++17", "-fsyntax-only", f"-I{include_directory()}", "-x", "c++", "-"]
         done = subprocess.run(command, input="#include <gda/gda.h>\n", capture_output=True, text=True, check=False)
@@ -219,6 +220,16 @@ class ProgramDoor:
 
         compile_for_gpu(_SOURCE, names=["probe"])
         return nvrtc_version()
+
+    def try_cupy(self) -> str:
+        """Load CuPy; its version."""
+        keep_no_caches()
+        try:
+            import cupy
+        except Exception as error:  # a broken CUDA installation raises all kinds
+            first = next(iter(str(error).splitlines()), "no reason")
+            raise UnavailableError(f"CuPy cannot be imported: {first}", "pip install cupy-cuda13x") from error
+        return str(cupy.__version__)
 
     def try_software_nic(self) -> str:
         """Load the software NIC's library and let it read a sentence; how it came in.

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gda import config
 from gda.tools.doctor import card, gpu, host, kernel, programs, topology
 from gda.tools.doctor.isolate import run_all, run_here
 from gda.tools.doctor.line import Line, Probe
@@ -53,4 +54,4 @@ def examine(
     """
     machine = machine or Machine()
     lines = run_all(probes, machine, seconds, overall_seconds) if isolate else run_here(probes, machine)
-    return Report(lines, judge(lines))
+    return Report(lines, judge(lines, nic=config.get("GDA_NIC"), target=config.get("GDA_TARGET")))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from gda.errors import CompileError, GdaError
-from gda.tools.doctor.line import Line, Probe, missing, ok, problem
+from gda.tools.doctor.line import Line, Probe, missing, not_applicable, ok, problem
 from gda.tools.doctor.machine import Machine
 
 __all__ = ["PROBES"]
@@ -62,10 +62,23 @@ def nvrtc(machine: Machine) -> Line:
     return ok(f"NVRTC {major}.{minor}", "Compiles the device library for a GPU (tried).", version=[major, minor])
 
 
+def cupy(machine: Machine) -> Line:
+    """What launches kernels on a GPU."""
+    try:
+        version = machine.programs.try_cupy()
+    except GdaError as error:
+        said = error.message.splitlines()[0]
+        if not machine.gpus():
+            return not_applicable(said, "Launches kernels on a GPU: not needed without one.", version="")
+        return missing(said, "Kernels run on the CPU: it launches those on a GPU.", error.advice, version="")
+    return ok(version, "Launches kernels on a GPU.", version=version)
+
+
 PROBES = (
     Probe("libraries", "libibverbs", libibverbs),
     Probe("libraries", "libmlx5", libmlx5),
     Probe("libraries", "software NIC", software_nic),
     Probe("libraries", "C++ compiler", compiler),
     Probe("libraries", "GPU compiler", nvrtc),
+    Probe("libraries", "CuPy", cupy),
 )

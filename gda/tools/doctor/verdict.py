@@ -28,17 +28,18 @@ class Verdict:
         return {"can": self.can, "uses": self.uses, "steps": self.steps}
 
 
-def judge(lines: Sequence[Line]) -> Verdict:
-    """Read the lines' facts."""
+def judge(lines: Sequence[Line], *, nic: str = "auto", target: str = "auto") -> Verdict:
+    """Read the lines' facts. `nic` and `target` are what GDA_NIC and GDA_TARGET ask for."""
     facts = _Facts(lines)
-    card = facts.card
-    gpu = facts.any("GPU", "capability", lambda v: v[0] >= 7) and facts.any("CUDA driver", "version", bool)
+    card = facts.card if nic != "software" or facts.software else ""
+    works = facts.any("GPU", "capability", lambda v: v[0] >= 7) and facts.any("CUDA driver", "version", bool)
+    gpu = target != "host" and works and facts.any("CuPy", "version", bool)
     compiler = facts.any("C++ compiler", "version", bool)
     rings = facts.any("doorbell on GPU", "mapped", bool)
     reaches = facts.any("dma-buf", "registered", bool) or facts.any("nvidia-peermem", "registered", bool)
     software = facts.any("software NIC", "how", bool)
     kernels = "the GPU" if gpu else "the CPU" if compiler else "nowhere: no C++ compiler"
-    uses = {"kernels": kernels}
+    uses = {"kernels": kernels + (" (GDA_TARGET=host)" if target == "host" else "")}
     if card:
         uses["NIC"] = f"{card}, a real card" if not facts.software else f"{card}, the software NIC"
         on_gpu = bool(gpu) and bool(reaches) and not facts.software
@@ -46,13 +47,14 @@ def judge(lines: Sequence[Line]) -> Verdict:
         uses["queues"] += "" if on_gpu or not gpu or facts.software else ": the card does not reach GPU memory"
         uses["payload"] = "GPU or host memory" if reaches or (facts.software and gpu) else "host memory"
     else:
-        uses["NIC"] = "the software NIC" if software else "none"
+        uses["NIC"] = "the software NIC" if software and nic != "real" else "none"
+        uses["NIC"] += f" (GDA_NIC={nic})" if nic != "auto" else ""
         uses["queues"] = "host memory"
         uses["payload"] = "GPU or host memory" if gpu else "host memory"
     kinds = facts.value("doorbell pages", "kinds") or []
     uses["doorbell"] = _doorbell(bool(card), bool(gpu), bool(rings), kinds)
     real = bool(card) and not facts.software
-    can = _can(real=real, gpu=bool(gpu), rings=rings, software=software, compiler=compiler)
+    can = _can(real=real, gpu=bool(gpu), rings=rings, software=software and nic != "real", compiler=compiler)
     return Verdict(can, uses, _steps(lines))
 
 
