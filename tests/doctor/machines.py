@@ -13,6 +13,7 @@ from gda.errors import CudaError, UnavailableError, VerbsError
 from gda.tools.doctor import Machine
 
 UAR_WORKS = {"NC_DEDICATED": "", "BF": "", "NC": ""}
+MODES = ("record", "doorbell-first", "no-record", "blueflame", "cpu")
 MIB, GIB = 1 << 20, 1 << 30
 
 
@@ -41,6 +42,7 @@ class PlayedVerbs:
     )
     uar: dict[str, str] = field(default_factory=lambda: dict(UAR_WORKS))
     uar_on_gpu: str = "BF"
+    modes: list[tuple[str, str]] = field(default_factory=lambda: [(mode, "") for mode in MODES])
     gpu_memory: set[str] = field(default_factory=lambda: {"dma-buf", "address"})
 
     def libraries(self) -> tuple[str, str]:
@@ -76,6 +78,9 @@ class PlayedVerbs:
 
     def try_uar(self, name: str) -> dict[str, str]:
         return self.uar
+
+    def try_doorbell_modes(self, name: str) -> list[tuple[str, str]]:
+        return self.modes
 
     def try_uar_on_gpu(self, name: str, gpu: int) -> str:
         if not self.uar_on_gpu:

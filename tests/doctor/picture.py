@@ -15,7 +15,7 @@ from rich.console import Console
 
 from gda.tools.doctor import examine
 from gda.tools.doctor.show import picture, show
-from tests.doctor.machines import SWITCH, server
+from tests.doctor.machines import MODES, SWITCH, server
 
 FILE = Path(__file__).resolve().parents[2] / "docs/pictures/doctor.svg"
 GROUPS = ("network card", "GPU", "PCI Express")  # the rest would make it as tall as a house
@@ -27,6 +27,7 @@ def shown(root: Path) -> Console:
     played.pci(f"{SWITCH}/0000:82:00.0", 0xC030, 0x1000, 0x060400, acs=0x1D)
     played.write("/proc/driver/nvidia/params", 'RegistryDwords: ""\n')
     played.verbs.uar_on_gpu = ""
+    played.verbs.modes = [(mode, "" if mode == "cpu" else "CUDA_ERROR_NOT_PERMITTED") for mode in MODES]
     played.verbs.names.pop()
     played.cuda.names.pop()
     for address in ("0000:84:00.0", "0000:86:00.0"):

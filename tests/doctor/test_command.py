@@ -95,7 +95,8 @@ def test_behind_libibverbs_everything_is_really_tried(tmp_path: Path) -> None:
         ("device mlx5_0", "the software NIC, 1 port"), ("port mlx5_0/1", "active, Ethernet"),
         ("addresses mlx5_0/1", "index 3 is chosen"), ("MTU mlx5_0/1", "active 4096, at most 4096"),
         ("P_Keys mlx5_0/1", "0: 0xffff"), ("DEVX mlx5_0", "answered; queues up to 32768 blocks"),
-        ("doorbell pages mlx5_0", "BF, NC"), ("software NIC", "preloaded"),
+        ("doorbell pages mlx5_0", "BF, NC"), ("doorbell modes mlx5_0", "record, doorbell-first, no-record"),
+        ("software NIC", "preloaded"),
     ):  # fmt: skip
         assert lines[name]["status"] == "ok" and value in lines[name]["value"], lines[name]
     assert report["verdict"]["uses"]["NIC"] == "mlx5_0, the software NIC"

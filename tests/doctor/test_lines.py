@@ -33,6 +33,8 @@ GOOD = {
     "DEVX mlx5_1": "answered",
     "doorbell pages mlx5_0": "NC_DEDICATED, BF, NC",
     "doorbell pages mlx5_1": "NC_DEDICATED, BF, NC",
+    "doorbell modes mlx5_0": "record, doorbell-first, no-record, blueflame, cpu",
+    "doorbell modes mlx5_1": "record, doorbell-first",
     "CUDA driver": "CUDA 13.0",
     "GPU 0": "NVIDIA H100, compute capability 9.0",
     "GPU 1": "NVIDIA H100",
@@ -156,6 +158,7 @@ def without_files(m: Played) -> None:
 
 ONLY_V1 = [(0, gid("fe80::1"), "RoCE v1")]
 ONLY_LOCAL = [(0, gid("fe80::1"), "RoCE v1"), (1, gid("fe80::1"), "RoCE v2")]
+ONLY_CPU = [("record", "no page"), ("cpu", "")]
 P, M, U, N = Status.PROBLEM, Status.MISSING, Status.UNKNOWN, Status.NOT_APPLICABLE
 
 Row = tuple[str, Callable[[Played], None], Status, str, str]
@@ -180,6 +183,8 @@ BAD: list[Row] = [
         "doorbell pages mlx5_0", set_verbs(uar={"NC_DEDICATED": "ENOTSUP", "BF": "ENOMEM", "NC": ""}), P,
         "only NC: NC_DEDICATED: ENOTSUP; BF: ENOMEM", "rdma-core",
     ),
+    ("doorbell modes mlx5_0", set_verbs(modes=ONLY_CPU), P, "only cpu; record: no page", 'doorbell="cpu"'),
+    ("doorbell modes mlx5_0", set_verbs(modes=ONLY_CPU[:1]), P, "none: record: no page", "DEVX"),
     ("CUDA driver", set_cuda(reason="cuInit: no device"), P, "cuInit: no device", "--gpus all"),
     ("GPUs", set_cuda(reason="cuInit: no device"), M, "none usable: cuInit", "CUDA driver"),
     ("GPU 0", set_attribute(COMPUTE_CAPABILITY_MAJOR=6), P, "capability 6.0", "newer GPU"),
@@ -233,7 +238,7 @@ def test_a_server_in_order(tmp_path: Path) -> None:
     assert report.verdict.can.startswith("GPU-initiated RDMA on a real card")
     assert report.verdict.uses == {
         "kernels": "the GPU", "NIC": "mlx5_0, a real card", "queues": "GPU memory", "payload": "GPU or host memory",
-        "doorbell": "the kernel on the GPU stores to a NC_DEDICATED page",
+        "doorbell": 'the kernel on the GPU stores to a NC_DEDICATED page, mode "record"',
     }  # fmt: skip
     assert not report.verdict.steps
 
@@ -299,9 +304,13 @@ def test_a_container_without_devices(tmp_path: Path) -> None:
 def test_an_unmapped_doorbell_changes_the_verdict(tmp_path: Path) -> None:
     played = server(tmp_path)
     played.verbs.uar_on_gpu = ""
-    report = examine(played.machine)
-    assert "cannot ring it yet" in report.verdict.can
-    assert "not by a kernel on the GPU" in report.verdict.uses["doorbell"]
+    verdict = examine(played.machine).verdict
+    assert "they post, and a host thread rings for them" in verdict.can
+    assert verdict.uses["doorbell"] == 'a host thread rings for the kernel on the GPU: ask for doorbell="cpu"'
+    played.verbs.modes = [("record", "no page"), ("cpu", "no page")]
+    verdict = examine(played.machine).verdict
+    assert "cannot ring it yet" in verdict.can
+    assert "not by a kernel on the GPU" in verdict.uses["doorbell"]
 
 
 def test_gpu_memory_out_of_reach_puts_queues_in_host_memory(tmp_path: Path) -> None:

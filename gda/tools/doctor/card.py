@@ -271,6 +271,32 @@ def uar(machine: Machine) -> list[Line] | Line:
     return lines or not_applicable("no device", kinds=[])
 
 
+def modes(machine: Machine) -> list[Line] | Line:
+    """In which ways kernels can tell the card of their requests: each is tried."""
+    lines = []
+    for name in mlx5_devices(machine):
+        try:
+            answers = machine.verbs.try_doorbell_modes(name)
+        except GdaError as error:
+            answers = [("record", error.message.splitlines()[0])]
+        works = [mode for mode, reason in answers if not reason]
+        refusals = "; ".join(f"{mode}: {reason.splitlines()[0]}" for mode, reason in answers if reason)
+        if "record" in works:
+            meaning = "The first is used unless a queue pair asks for another." + (f" ({refusals})" if refusals else "")
+            line = ok(", ".join(works), meaning, modes=works)
+        elif works:
+            line = problem(
+                f"only {', '.join(works)}; {refusals}", "Queue pairs must ask for such a mode.",
+                f'nic.queue_pair(doorbell="{works[-1]}"); docs/doorbells.md', modes=works,
+            )  # fmt: skip
+        else:
+            line = problem(f"none: {refusals}", "Kernels cannot send.", "see DEVX and doorbell pages", modes=[])
+        line.name = f"doorbell modes {name}"
+        line.facts |= {"device": name}
+        lines.append(line)
+    return lines or not_applicable("no device", modes=[])
+
+
 PROBES = (
     Probe("network card", "card on the bus", on_the_bus),
     Probe("network card", "device files", device_files),
@@ -281,4 +307,5 @@ PROBES = (
     Probe("network card", "P_Keys", _each_port(pkeys, "P_Keys")),
     Probe("network card", "DEVX", devx),
     Probe("network card", "doorbell pages", uar),
+    Probe("network card", "doorbell modes", modes),
 )

@@ -96,6 +96,14 @@ class VerbsDoor:
                     result[kind] = error.message
         return result
 
+    def try_doorbell_modes(self, name: str) -> list[tuple[str, str]]:
+        """(mode, why not) of each way in which kernels can tell the NIC; "" where one is available."""
+        self._module()
+        from gda.nic import Nic
+
+        with Nic(name) as nic:
+            return [(mode.name, mode.reason) for mode in nic.doorbell_modes()]
+
     def try_uar_on_gpu(self, name: str, gpu: int) -> str:
         """Map a doorbell page for a GPU as I/O memory and undo it; which kind it was."""
         verbs = self._module()

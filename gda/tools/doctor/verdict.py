@@ -52,25 +52,34 @@ def judge(lines: Sequence[Line], *, nic: str = "auto", target: str = "auto") -> 
         uses["queues"] = "host memory"
         uses["payload"] = "GPU or host memory" if gpu else "host memory"
     kinds = facts.value("doorbell pages", "kinds") or []
-    uses["doorbell"] = _doorbell(bool(card), bool(gpu), bool(rings), kinds)
+    modes = facts.value("doorbell modes", "modes") or []
+    uses["doorbell"] = _doorbell(bool(card), bool(gpu), bool(rings), kinds, modes)
     real = bool(card) and not facts.software
-    can = _can(real=real, gpu=bool(gpu), rings=rings, software=software and nic != "real", compiler=compiler)
+    simulated = software and nic != "real"
+    can = _can(
+        real=real, gpu=bool(gpu), rings=rings, helped="cpu" in modes, software=simulated, compiler=compiler
+    )  # fmt: skip
     return Verdict(can, uses, _steps(lines))
 
 
-def _doorbell(card: bool, gpu: bool, rings: bool, kinds: list[str]) -> str:
+def _doorbell(card: bool, gpu: bool, rings: bool, kinds: list[str], modes: list[str]) -> str:
     page = f" to a {kinds[0]} page" if kinds else ""
+    mode = f', mode "{modes[0]}"' if modes and card else ""
     if gpu and (rings or not card):
-        return f"the kernel on the GPU stores{page if card else _SOFTWARE_PAGE}"
+        return f"the kernel on the GPU stores{page if card else _SOFTWARE_PAGE}{mode}"
+    if gpu and "cpu" in modes:
+        return 'a host thread rings for the kernel on the GPU: ask for doorbell="cpu"'
     if gpu:
         return "not by a kernel on the GPU: its page cannot be mapped there; kernels on the CPU (GDA_TARGET=host) ring"
-    return f"the kernel on the CPU stores{page if card else _SOFTWARE_PAGE}"
+    return f"the kernel on the CPU stores{page if card else _SOFTWARE_PAGE}{mode}"
 
 
-def _can(*, real: bool, gpu: bool, rings: bool, software: bool, compiler: bool) -> str:
+def _can(*, real: bool, gpu: bool, rings: bool, helped: bool, software: bool, compiler: bool) -> str:
     if real:
         if gpu and rings:
             return "GPU-initiated RDMA on a real card: kernels on the GPU post and ring by themselves."
+        if gpu and helped:
+            return "RDMA on a real card by kernels on the GPU: they post, and a host thread rings for them (see below)."
         if gpu:
             return "RDMA on a real card from the CPU; kernels on the GPU cannot ring it yet (see below)."
         return "RDMA on a real card, posted by kernels on the CPU. There is no GPU."
