@@ -23,6 +23,7 @@ NAME = "gda-live"
 MAGIC = b"gdaliveP"  # then the process's number and how many slots were ever used, 8 bytes each
 HEAD_BYTES, SLOT_BYTES, SLOTS = 64, 2048, 16384
 _LENGTH_BYTES = 4
+_encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class _Memory:
@@ -35,6 +36,7 @@ class _Memory:
         self.used = 0
         self.owners: dict[int, weakref.ref[Any]] = {}
         self.address = 0
+        self.view = memoryview(b"")
         size = HEAD_BYTES + SLOTS * SLOT_BYTES
         try:
             descriptor = os.memfd_create(NAME)
@@ -51,6 +53,7 @@ class _Memory:
         if place in (None, ctypes.c_void_p(-1).value):
             return
         self.address = int(place)
+        self.view = memoryview((ctypes.c_ubyte * size).from_address(self.address)).cast("B")
         self._head()
 
     def take(self) -> int:
@@ -68,11 +71,13 @@ class _Memory:
 
     def write(self, slot: int, text: bytes) -> None:
         """Show a text, and never a part of it as the whole."""
-        at = self.address + HEAD_BYTES + slot * SLOT_BYTES
+        at = HEAD_BYTES + slot * SLOT_BYTES
+        behind = at + _LENGTH_BYTES
         text = text[: SLOT_BYTES - _LENGTH_BYTES]
-        ctypes.memset(at, 0, _LENGTH_BYTES)
-        ctypes.memmove(at + _LENGTH_BYTES, text, len(text))
-        ctypes.memmove(at, len(text).to_bytes(_LENGTH_BYTES, "little"), _LENGTH_BYTES)
+        self.view[at:behind] = bytes(_LENGTH_BYTES)
+        if text:
+            self.view[behind : behind + len(text)] = text
+            self.view[at:behind] = len(text).to_bytes(_LENGTH_BYTES, "little")
 
     def give(self, slot: int) -> None:
         """Show nothing there any more."""
@@ -83,7 +88,7 @@ class _Memory:
 
     def _head(self) -> None:
         head = MAGIC + self.process.to_bytes(8, "little") + self.used.to_bytes(8, "little")
-        ctypes.memmove(self.address, head, len(head))
+        self.view[: len(head)] = head
 
 
 class Place:
@@ -95,7 +100,7 @@ class Place:
     def update(self, facts: dict[str, Any]) -> None:
         """Show other facts."""
         if self._slot >= 0 and self._memory.process == os.getpid():
-            self._memory.write(self._slot, json.dumps(facts, separators=(",", ":")).encode())
+            self._memory.write(self._slot, _encoded(facts).encode())
 
     def drop(self) -> None:
         """Show nothing of it any more."""
