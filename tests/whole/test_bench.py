@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 import time
@@ -10,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gda
@@ -21,6 +23,8 @@ from gda.tools.bench.load import CpuLoad
 from gda.tools.bench.post import _check, count_post, shapes
 from gda.tools.bench.steps import measure_stages
 from gda.tools.bench.sweep import SWEEPS, points
+from gda.tools.bench.triggers import KERNELS as TRIGGERS
+from gda.tools.bench.triggers import Streamed
 
 ROWS = [shape.row for shape in shapes(4, 64)]
 
@@ -168,6 +172,53 @@ def check_triggers(data: dict[str, Any], shown: str, *, missing: str = "stream, 
 
 
 TRANSFERS = ["latency", "rate", "bandwidth", "cpu"]
+
+
+class CpuStream:
+    """Does at once what a GPU's stream would do in order: the same bytes at the same places."""
+
+    target = "host"
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, int]] = []
+        self.status = np.zeros(1, np.uint64)
+
+    def hold(self) -> None:
+        self.done.append(("hold", 0))
+
+    def release(self) -> None:
+        self.done.append(("release", 0))
+
+    def write32(self, address: int, value: int) -> None:
+        ctypes.c_uint32.from_address(address).value = value
+        self.done.append(("record", value))
+
+    def write64(self, address: int, value: int) -> None:
+        ctypes.c_uint64.from_address(address).value = value
+        self.done.append(("doorbell", value))
+
+    def launch(self, kernel: Any, *arguments: Any) -> None:
+        kernel[1, 1](*arguments, self.status)
+        self.done.append(("kernel", int(arguments[1])))
+
+    def finish(self) -> int:
+        return int(self.status[0])
+
+
+def test_what_a_stream_writes_rings_for_prepared_requests(on_cpu: None) -> None:
+    """Each kernel waits for the request that the doorbell before it told of; more than a lap of the ring."""
+    with gda.open() as nic:
+        stream = CpuStream()
+        way = Streamed(nic, 8, "host", gda.Kernel(TRIGGERS), "host", stream=stream)
+        try:
+            for _ in range(11):  # 64 rounds, then 36, of a ring of 1,024
+                assert (way.rounds(8, 100, 1) >= 0).all()
+        finally:
+            way.close()
+    assert [what for what, _ in stream.done[:6]] == ["hold", "kernel", "record", "doorbell", "kernel", "record"]
+    assert [ticket for what, ticket in stream.done if what == "kernel"][:3] == [0, 1, 2]
+    assert stream.done[2] == ("record", int.from_bytes((1).to_bytes(4, "big"), "little")) and stream.status[0] == 0
+    assert [what for what, _ in stream.done].count("doorbell") == 1100
 
 
 def test_stages_in_a_traced_process_leave_its_trace_alone(on_cpu: None) -> None:

@@ -28,9 +28,9 @@ from gda.nic.queue import connect
 from gda.run import Kernel
 from gda.tools.bench.load import CpuLoad, GpuLoad
 from gda.tools.bench.sides import DEADLINE_NS, Side
-from gda.tools.bench.streams import AT_ONCE, StreamTriggered
+from gda.tools.bench.streams import AT_ONCE, Stream, StreamTriggered
 
-__all__ = ["BURST", "Prepared", "Turn", "measure_triggers"]
+__all__ = ["BURST", "Prepared", "Proxy", "Streamed", "Turn", "measure_triggers"]
 
 KERNELS = "#include <gda/kernels/trigger.h>\n"
 BURST = 64  # puts
@@ -240,9 +240,15 @@ class Streamed(Prepared):
 
     who = "stream, prepared"
 
-    def __init__(self, nic: Nic, size: int, placement: str, kernel: Kernel, queues: str) -> None:
+    def __init__(
+        self, nic: Nic, size: int, placement: str, kernel: Kernel, queues: str, *, stream: Stream | None = None
+    ) -> None:
         super().__init__(nic, size, placement, kernel, queues)
-        self._stream = StreamTriggered(kernel, self.queue)
+        try:
+            self._stream = StreamTriggered(kernel, self.queue, stream)
+        except BaseException:
+            self.close()
+            raise
 
     def rounds(self, size: int, rounds: int, burst: int) -> np.ndarray:
         """From the end of one kernel of the stream to the moment at which the next one has seen the completion."""
