@@ -11,14 +11,24 @@ import ctypes
 import errno
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gda import config, notes
 from gda.complaint import Complaint, ComplaintKind, complaint_of, kind_of
-from gda.errors import ArgumentError, UnavailableError
+from gda.errors import ArgumentError, CheckError, UnavailableError
 
-__all__ = ["SoftwareNic", "check_faults", "idle_hook_address", "loaded", "software_nic"]
+__all__ = [
+    "ComplaintsSince",
+    "SoftwareNic",
+    "check_complaints",
+    "check_faults",
+    "idle_hook_address",
+    "loaded",
+    "software_nic",
+    "strictly",
+]
 
 _THREAD_MODES = {"off": 0, "adaptive": 1, "busy": 2}
 
@@ -132,6 +142,12 @@ class SoftwareNic:
     def clear_report(self) -> None:
         """Forget all complaints."""
         self._library.gda_sim_clear_report()
+        for watch in _strict:
+            watch.start()
+
+    def print_complaints(self, on: bool) -> None:
+        """Whether complaints are printed to stderr when the process ends (GDA_SIM_COMPLAINTS says it at first)."""
+        self._library.gda_sim_set_last_words(0 if on else 1)
 
     def last_doorbell(self, qpn: int) -> int | None:
         """The 8 bytes last rung for a queue pair, as the integer that lay in the register; None if never."""
@@ -188,6 +204,45 @@ class SoftwareNic:
 
     def _counter_names(self) -> list[str]:
         return _lines(self._library.gda_sim_counter_names())
+
+
+class ComplaintsSince:
+    """What the NIC of this process complained about since a moment: that of making, or the last start()."""
+
+    def __init__(self, nic: SoftwareNic) -> None:
+        self._nic = nic
+        self._before: dict[str, int] = {}
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew."""
+        self._before = {str(one): one.times for one in self._nic.report()}
+
+    def new(self) -> list[Complaint]:
+        """What came since, oldest first; also what had been said before and happened again."""
+        return [one for one in self._nic.report() if one.times > self._before.get(str(one), 0)]
+
+
+# Those that want an exception, the innermost last: gda.sim.strict().
+_strict: list[ComplaintsSince] = []
+
+
+@contextmanager
+def strictly(nic: SoftwareNic) -> Iterator[ComplaintsSince]:
+    """Let check_complaints() raise inside the `with`: gda.sim.strict()."""
+    watch = ComplaintsSince(nic)
+    _strict.append(watch)
+    try:
+        yield watch
+    finally:
+        _strict.remove(watch)
+
+
+def check_complaints() -> None:
+    """Under gda.sim.strict(), raise CheckError when the NIC has complained. Called by whatever users call."""
+    if _strict and (complaints := _strict[-1].new()):
+        _strict[-1].start()  # told: once is enough
+        raise CheckError(tuple(complaints))
 
 
 def software_nic() -> SoftwareNic:
@@ -264,7 +319,10 @@ def _library() -> tuple[ctypes.CDLL, str]:
 
 @functools.cache
 def _wrapped() -> SoftwareNic:
-    return SoftwareNic(*_library())
+    nic = SoftwareNic(*_library())
+    if config.get("GDA_SIM_COMPLAINTS") == "strict":
+        _strict.append(ComplaintsSince(nic))
+    return nic
 
 
 def _reason(library: ctypes.CDLL, code: int) -> str:
@@ -307,6 +365,7 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("gda_sim_report", ctypes.c_char_p, ()),
     ("gda_sim_complaint_kinds", ctypes.c_char_p, ()),
     ("gda_sim_clear_report", None, ()),
+    ("gda_sim_set_last_words", ctypes.c_int, (ctypes.c_int,)),
     ("gda_sim_last_doorbell", ctypes.c_int, (ctypes.c_uint32, ctypes.POINTER(ctypes.c_uint64))),
     ("gda_sim_set_faults", ctypes.c_int, (ctypes.c_char_p,)),
     ("gda_sim_set_capture", ctypes.c_int, (ctypes.c_char_p,)),

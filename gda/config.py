@@ -47,6 +47,7 @@ VARIABLES = {
         Variable("GDA_SIM_PROFILE", "", (), "file to which the software NIC writes at exit what was asked of it"),
         Variable("GDA_TRACE", "", (), "directory where a process leaves a trace of itself and its software NICs"),
         Variable("GDA_TRACE_KERNELS", "auto", ("auto", "on", "off"), "which kernels are traced; auto: of a recording"),
+        Variable("GDA_SIM_COMPLAINTS", "print", ("print", "silent", "strict"), "complaints at the end (checker.md)"),
         Variable("GDA_SIM_DEBUG", "", ("", "1"), "the software NIC prints each command and ioctl"),
     )
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 __all__ = [
     "ArgumentError",
+    "CheckError",
     "ClosedError",
     "CommandError",
     "CompileError",
@@ -167,6 +168,22 @@ class PathMtuError(ArgumentError):
 
     def __reduce__(self) -> tuple[type, tuple[str, int, int, str]]:
         return type(self), (self.message, self.requested, self.active, self.advice)
+
+
+class CheckError(GdaError):
+    """The software NIC complained under gda.sim.strict(). Has `complaints`, all of them, oldest first.
+
+    Each is its sentence and has `kind`, `values` and more (gda/complaint.py).
+    """
+
+    def __init__(self, complaints: tuple[str, ...]) -> None:
+        lines = "".join(f"\n  {getattr(one, 'kind', 'complaint')}: {one}" for one in complaints)
+        advice = str(getattr(complaints[0], "advice", "")) if complaints else ""
+        super().__init__(f"the software NIC complained: {len(complaints)}{lines}", advice)
+        self.complaints = complaints
+
+    def __reduce__(self) -> tuple[type, tuple[tuple[str, ...]]]:
+        return type(self), (self.complaints,)
 
 
 class ClosedError(GdaError):

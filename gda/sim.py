@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gda import attach, config
 from gda.complaint import Complaint
-from gda.errors import ArgumentError, UnavailableError
+from gda.errors import ArgumentError, CheckError, GdaError, UnavailableError
 
 __all__ = [
     "capture",
@@ -27,6 +27,7 @@ __all__ = [
     "program_of",
     "report",
     "run",
+    "strict",
     "virtual_time",
 ]
 
@@ -48,6 +49,27 @@ def report() -> list[Complaint]:
     """
     nic = attach.loaded()
     return nic.report() if nic is not None else []
+
+
+@contextmanager
+def strict() -> Iterator[attach.SoftwareNic]:
+    """Make an exception of every complaint inside the `with`; gives the NIC.
+
+    The next call of gda after a complaint raises CheckError with all of them, at the latest the end of the block. Of
+    an error of gda it is the cause that is told: CheckError is raised from it.
+    """
+    nic = current()
+    with attach.strictly(nic) as watch:
+        try:
+            yield nic
+        except CheckError:
+            raise
+        except GdaError as error:
+            if complaints := watch.new():
+                raise CheckError(tuple(complaints)) from error
+            raise
+        if complaints := watch.new():
+            raise CheckError(tuple(complaints))
 
 
 @contextmanager

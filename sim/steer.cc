@@ -9,6 +9,7 @@
 
 #include "sim/uverbs/attach.h"
 #include "sim/uverbs/events.h"
+#include "sim/uverbs/last_words.h"
 #include "sim/uverbs/nic.h"
 #include "sim/uverbs/profile.h"
 
@@ -149,6 +150,13 @@ void gda_sim_clear_report(void) {
         const Nic nic(i, Nic::Make::no);
         if (nic) nic->clear_report();
     }
+}
+
+int gda_sim_set_last_words(int manner) {
+    using sim::uverbs::last_words::Manner;
+    if (manner < 0 || manner > static_cast<int>(Manner::strict)) return -EINVAL;
+    sim::uverbs::last_words::set(static_cast<Manner>(manner));
+    return 0;
 }
 
 int gda_sim_last_doorbell(uint32_t qpn, uint64_t* value) {

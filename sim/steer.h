@@ -37,6 +37,9 @@ GDA_SIM_EXPORT const char* gda_sim_counter_names(void);  // separated by newline
 GDA_SIM_EXPORT const char* gda_sim_report(void);
 GDA_SIM_EXPORT const char* gda_sim_complaint_kinds(void);
 GDA_SIM_EXPORT void gda_sim_clear_report(void);
+// What happens with complaints when the process ends: 0 they are printed, 1 nothing, 2 printed, and status 0
+// becomes 86.
+GDA_SIM_EXPORT int gda_sim_set_last_words(int manner);
 GDA_SIM_EXPORT int gda_sim_last_doorbell(uint32_t qpn, uint64_t* value);  // 1 if there was one
 GDA_SIM_EXPORT void gda_sim_set_gpu_staging(int on);
 // Writes through memory regions with relaxed ordering become visible late, in an order that the seed decides

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from gda import attach
 from gda.errors import ClosedError
 
 __all__ = ["Owner", "Resources"]
@@ -37,11 +38,13 @@ class Resources:
             parent._children[id(self)] = self
 
     def check(self) -> None:
-        """Raise ClosedError if this, or what it stands on, is closed."""
+        """Raise ClosedError if this, or what it stands on, is closed; under gda.sim.strict() CheckError."""
         if self.closed:
             raise ClosedError(f"{self.what} has been closed", "use it before close() or the end of its with block")
         if self._parent is not None:
             self._parent.check()
+        else:
+            attach.check_complaints()
 
     def callback(self, closer: Callable[[], object]) -> None:
         """Call `closer` when this closes, before those added earlier."""

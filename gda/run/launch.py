@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from gda import notes, present
+from gda import attach, notes, present
 from gda.errors import DeadlineError, DeviceStatusError
 from gda.run.arguments import OwnedAddress
 from gda.run.status import Explainer, status_error
@@ -92,6 +92,7 @@ class Launch:
                 advice="all threads of a block that have not ended must reach the same barrier, "
                 "and all lanes of a mask the same warp operation",
             )
+        attach.check_complaints()
         if self._status is not None and (word := self._status.read()):
             raise status_error(word, self.name, self._explainers)
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +18,7 @@
 #include "sim/uverbs/context.h"
 #include "sim/uverbs/device_memory.h"
 #include "sim/uverbs/events.h"
+#include "sim/uverbs/last_words.h"
 #include "sim/uverbs/profile.h"
 #include "sim/uverbs/sysfs.h"
 
@@ -93,7 +95,13 @@ bool read_limits(Device& device, Limits* limits) {
 }
 
 // The NIC goes back at exit only when no thread is inside it; a thread that still polls then finds none.
-void close_at_exit() {
+void close_at_exit(int status, void*) {
+    std::vector<Complaint> complaints;
+    for (auto& device : devices) {
+        if (!device.load()) continue;
+        for (Complaint& one : device.load()->complaints()) complaints.push_back(std::move(one));
+    }
+    const int wanted = last_words::say(complaints, status);
     closing = true;
     const timespec pause{0, 1000 * 1000};
     for (int wait_ms = 0; users.load() != 0 && wait_ms < 200; ++wait_ms) nanosleep(&pause, nullptr);
@@ -108,6 +116,10 @@ void close_at_exit() {
         if (users.load() == 0) delete device.exchange(nullptr);
     }
     sysfs::remove();
+    if (wanted != status) {
+        fflush(nullptr);
+        _exit(wanted);
+    }
 }
 
 // The child of a fork has a copy of the tables but no engine thread and no claim on the card: it starts afresh, and
@@ -151,7 +163,7 @@ Device* make(int index) {
         static bool registered = false;
         if (!registered) {
             registered = true;
-            atexit(close_at_exit);
+            on_exit(close_at_exit, nullptr);  // of the C library's own: only this one is told the status
             pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
         }
         return device;

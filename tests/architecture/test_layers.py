@@ -53,6 +53,7 @@ PY_LAYERS: dict[str, tuple[str, set[str]]] = {
     "tools": ("gda/tools/*", {"comm", "nic", "run", "_verbs", "_cuda", "attach", "present"} | PY_FLOOR),
     "sim": ("gda/sim.py", {"complaint", "comm", "nic", "run", "_verbs", "_cuda", "attach"} | PY_FLOOR),
     "commands": ("gda/commands/*", {"tools", "sim", "errors"}),
+    "pytest_plugin": ("gda/pytest_plugin.py", set()),
     "__main__": ("gda/__main__.py", {"commands", "errors"}),
     "__init__": ("gda/__init__.py", {"nic", "run", "tools"} | PY_FLOOR),
 }

@@ -112,6 +112,7 @@ def test_an_owner_tells_it_the_same(nic: gda.Nic, told: gda.Kernel, mode: str, t
         assert int.from_bytes(dst.read(32, 8), "little") == 50
 
 
+@pytest.mark.gda_complaints("key-right-missing", "refused-by-peer")
 def test_an_error_is_told_however_the_nic_is(nic: gda.Nic, told: gda.Kernel, bell: gda.QueuePair) -> None:
     src, dst, wrong = nic.allocate(64), nic.allocate(64), nic.allocate(64, access=("local_write",))
     with pytest.raises(CompletionError):

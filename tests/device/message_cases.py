@@ -156,6 +156,7 @@ def test_put_with_immediate_tells_the_receiver(nic: gda.Nic, kernels: gda.Kernel
     assert dst.read(0, 10_000) == src.read(0, 10_000)
 
 
+@pytest.mark.gda_complaints("receive-too-short", "refused-by-peer")
 def test_a_receive_that_is_too_short(nic: gda.Nic, kernels: gda.Kernel) -> None:
     a, b = nic.loopback_pair(receive_depth=4)
     src, dst = nic.allocate(64), nic.allocate(64)

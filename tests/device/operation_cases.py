@@ -222,6 +222,7 @@ def test_nop(k: gda.Kernel, queue: gda.QueuePair, limit_ns: int) -> None:
     assert queue.read_handle()["done"] == 32
 
 
+@pytest.mark.gda_complaints("key-right-missing", "refused-by-peer")
 @pytest.mark.parametrize(
     ("access", "name", "words"),
     [
@@ -238,6 +239,7 @@ def test_rights_that_are_missing(
         k[name][1, 1](a, own, 0, remote, 0, 8, limit_ns)
 
 
+@pytest.mark.gda_complaints("key-right-missing")
 def test_result_without_local_write(allocate: Allocate, nic: gda.Nic, k: gda.Kernel, limit_ns: int) -> None:
     a, _ = nic.loopback_pair()
     remote, own = allocate(64), nic.register(np.zeros(8, np.uint64), access=())
@@ -245,6 +247,7 @@ def test_result_without_local_write(allocate: Allocate, nic: gda.Nic, k: gda.Ker
         k.gda_kernel_get[1, 1](a, own, 0, remote, 0, 8, limit_ns)
 
 
+@pytest.mark.gda_complaints("atomic-misaligned", "refused-by-peer")
 def test_atomic_on_an_odd_address(allocate: Allocate, nic: gda.Nic, k: gda.Kernel, limit_ns: int) -> None:
     a, _ = nic.loopback_pair()
     remote, own = allocate(64), allocate(64)

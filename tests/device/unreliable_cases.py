@@ -54,6 +54,7 @@ def test_puts_and_sends_over_uc(allocate: Allocate, nic: gda.Nic, unreliable: gd
     assert numbers(dst, 1)[0] == 5
 
 
+@pytest.mark.gda_complaints("wqe-opcode")
 @pytest.mark.parametrize("name", ["gda_kernel_get", "gda_kernel_fetch_add"])
 def test_what_uc_does_not_have(
     allocate: Allocate, nic: gda.Nic, unreliable: gda.Kernel, name: str, limit_ns: int

@@ -142,6 +142,7 @@ def test_link_local_on_another_link(cards, software):
     assert refused.value.errno == errno.ETIMEDOUT == 110
 
 
+@pytest.mark.gda_complaints("roce-version", "retries-exceeded")
 def test_version_1_against_version_2(cards, software):
     a, b = cards
     with a.queue_pair(gid_index=2) as one, b.queue_pair(gid_index=5) as other:
@@ -184,6 +185,7 @@ def test_path_mtu_of_a_smaller_link(cards, software):
         assert software.counter("commands") == before and one.state == "RST"
 
 
+@pytest.mark.gda_complaints("retries-exceeded")
 def test_packets_longer_than_the_link_are_lost_without_a_word(cards, software):
     """Both sides agreed on 4096; 1500 bytes of IPv4 hold 1440 of a write: IP 20, UDP 8, BTH 12, RETH 16, ICRC 4."""
     a, b = cards
@@ -234,6 +236,7 @@ def test_the_rule_of_the_active_mtu(cards, software):
         assert cards[1].active_mtu == 5
 
 
+@pytest.mark.gda_complaints("retries-exceeded")
 def test_a_port_goes_down_and_comes_back(cards, software):
     a, b = cards
     os.set_blocking(a.context.async_fd, False)

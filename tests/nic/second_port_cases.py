@@ -87,6 +87,7 @@ def test_messages_name_the_port(ports, software):
             software.set_gid(3, gid.raw, port=2)
 
 
+@pytest.mark.gda_complaints("retries-exceeded")
 def test_a_port_whose_link_is_down(ports, software):
     one, two = ports
     with one.queue_pair() as a, two.queue_pair() as b:

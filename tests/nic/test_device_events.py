@@ -21,6 +21,7 @@ GDA_KERNEL(put)(gda_qp* qp, gda_mr dst, gda_mr src, gda_status* status) {
 """
 
 
+@pytest.mark.gda_complaints("key-right-missing", "refused-by-peer")
 def test_access_error_of_a_queue_pair():
     with nic.open() as card:
         source = card.register(np.zeros(64, np.uint8))
@@ -69,6 +70,7 @@ def test_queries_that_are_not_waited_for():
             channel.fd
 
 
+@pytest.mark.gda_complaints("command-refused")
 def test_a_queue_changes_state_by_command():
     with nic.open() as card:
         a, _ = card.loopback_pair(depth=16)

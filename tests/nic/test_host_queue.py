@@ -196,6 +196,7 @@ def test_inline_data_is_read_at_once(nic, memory):
         a.post(rows)
 
 
+@pytest.mark.gda_complaints("key-unknown", "refused-by-peer")
 def test_a_failure_ends_the_wait_and_reset_mends(pair, memory):
     a, b = pair
     source, target = memory

@@ -113,6 +113,7 @@ def test_commands_by_keyword(nic):
     assert entry["source_l3_address"] == nic.gids[3].raw
 
 
+@pytest.mark.gda_complaints("command-refused")
 def test_a_refused_command_says_which_and_why(nic):
     with pytest.raises(CommandError) as caught:
         command.create_qp(nic.context, qpc={"st": formats.MLX5_QPC_ST_RC, "pd": 0xABCDEF}, wq_umem_id=77)

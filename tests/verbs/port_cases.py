@@ -104,6 +104,7 @@ def test_address_handles(pd):
             _verbs.ibv_create_ah(pd, port_num=port, dgid=gid, sgid_index=1)
 
 
+@pytest.mark.gda_complaints("command-refused", may=("retries-exceeded",))
 def test_wrong_ports(context, pd, cqs, software):
     software.clear_report()
     gid = _verbs.ibv_query_gid_ex(context, 2, 1).gid
@@ -130,6 +131,7 @@ def test_wrong_ports(context, pd, cqs, software):
         v.ibv_modify_qp(qp, to_rtr, port_num=2, **path)
 
 
+@pytest.mark.gda_complaints("retries-exceeded")
 def test_a_link_of_one_port_by_faults(context, pd, cqs, software):
     pair = make_pair(context, pd, _verbs.IBV_QPT_RC, cqs, ports=(2, 2))
     write = _verbs.SendWR(

@@ -44,6 +44,7 @@ def test_queries_of_verbs_objects_by_command(context, pd, pair):
     assert answer["status"] == 0
 
 
+@pytest.mark.gda_complaints("command-refused")
 def test_refused_commands_on_verbs_objects(pd, pair):
     """A command that the object cannot be meant by is refused, with the call's name, for each kind of object."""
     srq = _verbs.ibv_create_srq(pd, 4)

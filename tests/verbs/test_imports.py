@@ -164,6 +164,7 @@ def write_to(pair: Pair, mr: _verbs.MR, software) -> int:
     return poll(pair.a.send_cq, software)[0].status
 
 
+@pytest.mark.gda_complaints("key-right-missing", "refused-by-peer")
 def test_region_moves_to_other_memory_and_rights(pair, context, pd, software):
     first, second = np.zeros(4096, np.uint8), np.zeros(8192, np.uint8)
     mr = _verbs.ibv_reg_mr(pd, address_of(first), first.nbytes, RIGHTS)

@@ -177,6 +177,7 @@ def test_completion_channel(pair, software):
     assert poll(pair.a.send_cq, software)[0].status == _verbs.IBV_WC_SUCCESS
 
 
+@pytest.mark.gda_complaints("key-unknown", "refused-by-peer")
 def test_wrong_rkey_is_a_remote_access_error_then_flushes(pair, software):
     for wr_id in (1, 2):
         _verbs.ibv_post_send(

@@ -58,6 +58,7 @@ def test_not_connected_yet(nic):
     assert headlines(found) == ["state RST"] and "connect()" in found[0].advice
 
 
+@pytest.mark.gda_complaints("retries-exceeded")
 def test_loss_that_was_asked_for_stands_before_the_retries_it_causes(nic, regions):
     a, _ = nic.loopback_pair()
     with sim.virtual_time(), sim.faults("drop any"), pytest.raises(CompletionError):
@@ -90,6 +91,7 @@ def test_loss_that_was_mended(nic, regions):
     ]  # fmt: skip
 
 
+@pytest.mark.gda_complaints("key-right-missing", "refused-by-peer")
 def test_a_refusal_of_the_peer_stands_first(nic, regions):
     a, b = nic.loopback_pair()
     short = nic.register(np.zeros(4096, np.uint8), access=("local_write",))
@@ -100,6 +102,7 @@ def test_a_refusal_of_the_peer_stands_first(nic, regions):
     assert "requests of peers refused here: 1" in headlines(found)
 
 
+@pytest.mark.gda_complaints("wqe-opcode")
 def test_an_error_posted_by_hand_is_found_in_the_ring(nic):
     a, _ = nic.loopback_pair(completion="ring", depth=4)
     request = gda.formats.wqe_ctrl_seg.pack(opcode=0x3F, wqe_index=0, qp_or_sq=a.qpn, ds=1)
@@ -113,6 +116,7 @@ def test_an_error_posted_by_hand_is_found_in_the_ring(nic):
     assert gda.diagnose(a)[0].headline == "first error: local queue pair operation error (0x02)"
 
 
+@pytest.mark.gda_complaints("retries-exceeded")
 def test_a_peer_that_is_reset(nic, regions):
     a, b = nic.loopback_pair()
     b.reset()
