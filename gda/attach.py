@@ -24,6 +24,7 @@ __all__ = [
     "SoftwareNic",
     "check_complaints",
     "check_faults",
+    "fence_hook_address",
     "idle_hook_address",
     "loaded",
     "software_nic",
@@ -42,6 +43,7 @@ class SoftwareNic:
 
     def __init__(self, library: ctypes.CDLL, path: str) -> None:
         self.path = path
+        self.has_store_buffer = False
         self._library = library
         for name, answer, arguments in _PROTOTYPES:
             function = getattr(library, name)
@@ -198,6 +200,20 @@ class SoftwareNic:
         """
         self._library.gda_sim_set_relaxed_ordering(int(on), seed)
 
+    def store_buffer(self, on: bool) -> None:
+        """Let the NIC read small memory regions as they were at the last fence of system scope of a kernel on the CPU.
+
+        A fence that is missing between payload and doorbell then shows: old payload arrives, and the report says
+        "fence-missing". For kernels that start afterwards; regions of up to 64 KiB. What the CPU posts itself while a
+        kernel runs is read in the same way, and makes no such fences.
+        """
+        self._library.gda_sim_set_store_buffer(int(on))
+        self.has_store_buffer = on
+
+    def watch_sources(self, on: bool) -> None:
+        """Complain ("source-changed") of payload that changes between the fetch of its request and its completion."""
+        self._library.gda_sim_watch_sources(int(on))
+
     def objects(self) -> int:
         """Umems, protection domains, keys, queues and doorbell pages that exist in the NIC."""
         return int(self._library.gda_sim_objects())
@@ -291,6 +307,14 @@ def idle_hook_address() -> int:
     return ctypes.cast(_library()[0].gda_sim_step, ctypes.c_void_p).value or 0
 
 
+def fence_hook_address() -> int:
+    """Address of `void gda_sim_fence(int)` for device code on the CPU; 0 unless the store-buffer mode is on."""
+    nic = loaded()
+    if nic is None or not nic.has_store_buffer:
+        return 0
+    return ctypes.cast(_library()[0].gda_sim_fence, ctypes.c_void_p).value or 0
+
+
 def _load_verbs() -> None:
     """Load what the software NIC sits behind; a program may attach it before its first verbs call."""
     for name, package in (("libibverbs.so.1", "libibverbs1"), ("libmlx5.so.1", "ibverbs-providers")):
@@ -373,5 +397,7 @@ _PROTOTYPES: tuple[tuple[str, object, tuple[object, ...]], ...] = (
     ("gda_sim_synchronize_trace", None, ()),
     ("gda_sim_set_gpu_staging", None, (ctypes.c_int,)),
     ("gda_sim_set_relaxed_ordering", None, (ctypes.c_int, ctypes.c_uint64)),
+    ("gda_sim_set_store_buffer", None, (ctypes.c_int,)),
+    ("gda_sim_watch_sources", None, (ctypes.c_int,)),
     ("gda_sim_objects", ctypes.c_uint64, ()),
 )

@@ -228,6 +228,27 @@ void gda_sim_set_relaxed_ordering(int on, uint64_t seed) {
     }
 }
 
+namespace {
+template <typename Order>
+void each_nic(const Order& order) {
+    for (int i = 0; i < Nic::count(); ++i) {
+        const Nic nic(i, Nic::Make::no);
+        if (nic) order(*nic.operator->());
+    }
+}
+}  // namespace
+
+void gda_sim_set_store_buffer(int on) {
+    each_nic([on](Device& d) { d.set_store_buffer(on != 0); });
+}
+void gda_sim_fence(int moment) {
+    if (moment < 0 || moment > 2) return;
+    each_nic([moment](Device& d) { d.device_code(moment); });
+}
+void gda_sim_watch_sources(int on) {
+    each_nic([on](Device& d) { d.set_watch_sources(on != 0); });
+}
+
 uint64_t gda_sim_objects(void) {
     uint64_t sum = 0;
     for (int i = 0; i < Nic::count(); ++i) {

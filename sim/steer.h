@@ -45,6 +45,11 @@ GDA_SIM_EXPORT void gda_sim_set_gpu_staging(int on);
 // Writes through memory regions with relaxed ordering become visible late, in an order that the seed decides
 // (sim/engine/ordering.h).
 GDA_SIM_EXPORT void gda_sim_set_relaxed_ordering(int on, uint64_t seed);
+// Store-buffer mode, and the hook by which device code on the CPU tells of its fences of system scope (0), of its
+// beginning (1) and end (2): sim/engine/shadow.h. Payload that changes while it is being sent: sim/engine/sources.h.
+GDA_SIM_EXPORT void gda_sim_set_store_buffer(int on);
+GDA_SIM_EXPORT void gda_sim_fence(int moment);
+GDA_SIM_EXPORT void gda_sim_watch_sources(int on);
 // Faults of the network from now on (sim/link/fault_spec.h), or whether a text is understood; a capture of what the NIC
 // sends and receives (sim/link/capture.h). An empty text or path ends it. 0; -EINVAL with the reason in
 // gda_sim_message(); -ENODEV when there is no NIC and none can be made.

@@ -72,6 +72,7 @@ class _Request(ctypes.Structure):  # gda_host_request
         ("entry", ctypes.c_void_p),
         ("arguments", ctypes.c_void_p),
         ("idle_hook", ctypes.c_void_p),
+        ("fence_hook", ctypes.c_void_p),
         ("blocks", _Dim),
         ("threads", _Dim),
         ("shared_bytes", ctypes.c_uint64),
@@ -250,6 +251,7 @@ class HostModule:
             ctypes.cast(self._library[f"gda_entry_{self._numbers[name]}"], ctypes.c_void_p),
             ctypes.cast(arguments, ctypes.c_void_p),
             attach.idle_hook_address() or None,
+            attach.fence_hook_address() or None,
             _Dim(*grid), _Dim(*block), shared_bytes, self._policy, self._seed,
         )  # fmt: skip
         reason = ctypes.create_string_buffer(_START_REASON_BYTES)

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "sim/engine/shadow.h"
 #include "sim/link/guard.h"
 
 namespace sim {
@@ -66,6 +67,7 @@ bool execute(DeviceState& s, const AtomicOperation& o, const Span& target, uint6
         there = guarded_replace(target.address, o.bytes, &before, after, &done);
     }
     *was = before;
+    if (there) shadow_wrote(s, target.address, o.bytes);
     if (!there) {
         s.report.count(Counter::copy_faults);
         s.report.say(Kind::memory_gone,

@@ -112,6 +112,12 @@ namespace sim {
       "deregister before memory is freed, unmapped or protected")                                                      \
     X(gpu_memory, "memory of a GPU stays allocated and reachable until its key or queue is destroyed",                 \
       "CUDA Driver API, Memory Management", "look at the CUDA error in the sentence")                                  \
+    X(source_changed, "the source of a request is not written before its completion",                                  \
+      "InfiniBand Architecture Specification, volume 1, Buffer ownership",                                             \
+      "wait for the completion before the buffer is used again")                                                       \
+    X(fence_missing, "payload is made visible to the system before the doorbell that sends it",                        \
+      "PTX ISA, Memory Consistency Model; CUDA C++ Programming Guide, __threadfence_system",                           \
+      "a fence of system scope between the stores of the payload and the post")                                        \
     X(signal_passed_data, "a signal is ordered behind the data that it announces",                                     \
       "PCI Express Base Specification, Transaction Ordering; InfiniBand volume 1, Ordering",                           \
       "signal through a key with strict ordering; over an unordered transport after the data's completion")            \

@@ -14,6 +14,8 @@
 #include "sim/engine/ordering.h"
 #include "sim/engine/requester.h"
 #include "sim/engine/responder.h"
+#include "sim/engine/shadow.h"
+#include "sim/engine/sources.h"
 #include "sim/engine/thread.h"
 #include "sim/engine/unrung.h"
 #include "sim/engine/virtual.h"
@@ -421,6 +423,24 @@ void Device::set_relaxed_ordering(bool on, uint64_t seed) {
     place_all(*state_);
     state_->ordering.on = on;
     state_->ordering.random = (seed + 1) * 0x9e3779b97f4a7c15u;  // never 0
+}
+
+void Device::set_store_buffer(bool on) {
+    Hold hold(*state_);
+    place_all(*state_);
+    state_->shadows = on ? std::make_unique<Shadows>() : nullptr;
+}
+
+void Device::device_code(int moment) {
+    DeviceState& s = *state_;
+    if (s.generation != process_generation()) return;
+    Hold hold(s);
+    if (s.shadows) s.shadows->reached(s, static_cast<Shadows::Moment>(moment));
+}
+
+void Device::set_watch_sources(bool on) {
+    Hold hold(*state_);
+    state_->sources = on ? std::make_unique<Sources>() : nullptr;
 }
 
 void Device::set_gpu_staging(bool on) {

@@ -136,6 +136,12 @@ class Device {
     static bool check_faults(const std::string& text, std::string* problem);
     // Writes through keys with relaxed ordering become visible late and in random order (engine/ordering.h).
     void set_relaxed_ordering(bool on, uint64_t seed);
+    // Store-buffer mode (engine/shadow.h), and what device code tells for it: 0 a fence of system scope, 1 the
+    // beginning of a kernel, 2 its end.
+    void set_store_buffer(bool on);
+    void device_code(int moment);
+    // Complains of payload that changes while it is being sent (engine/sources.h).
+    void set_watch_sources(bool on);
     void set_gpu_staging(bool on);  // copy GPU memory through pinned host memory: kernels may fill the GPU
     size_t objects() const;         // umems + PDs + keys + CQs + QPs + pages that exist
 

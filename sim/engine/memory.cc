@@ -5,6 +5,7 @@
 
 #include <cinttypes>
 
+#include "sim/engine/shadow.h"
 #include "sim/link/guard.h"
 
 namespace sim {
@@ -66,7 +67,7 @@ Copied copy(DeviceState& s, const Span& destination, uint64_t offset, const Span
     const size_t bytes = source.bytes;
     if (!destination.gpu && !source.gpu) {
         uintptr_t fault = 0;
-        if (guarded_copy(to, source.address, bytes, &fault)) return Copied::yes;
+        if (guarded_copy(to, source.address, bytes, &fault)) return shadow_wrote(s, to, bytes), Copied::yes;
         const bool at_source = fault - reinterpret_cast<uintptr_t>(source.address) < bytes;
         gone(s, whose, reinterpret_cast<void*>(fault), at_source ? "payload to be read" : "memory to be written");
         return at_source ? Copied::no_source : Copied::no_destination;
@@ -79,6 +80,7 @@ Copied copy(DeviceState& s, const Span& destination, uint64_t offset, const Span
         done = s.copier.to_gpu(destination.gpu, to_gpu, source.address, bytes, &problem);
     } else {
         done = s.copier.from_gpu(source.gpu, to, from_gpu, bytes, &problem);
+        if (done) shadow_wrote(s, to, bytes);
     }
     if (done) return Copied::yes;
     if (problem.empty()) {  // the host's side of the copy is gone

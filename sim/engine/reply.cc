@@ -9,6 +9,7 @@
 #include "sim/engine/ordering.h"
 #include "sim/engine/packet.h"
 #include "sim/engine/poster.h"
+#include "sim/engine/shadow.h"
 
 namespace sim {
 
@@ -97,6 +98,7 @@ bool send_read(DeviceState& s, Qp* qp, uint64_t* turn) {
     uint64_t bounced = 0;
     packet.unreadable =
         bytes && !list_parts(s, span, 0, bytes, s.port->in_place(qp->link), &bounced, &s.parts, qp->name);
+    if (s.shadows && !packet.unreadable) s.shadows->look_through(s, qp, -1, &s.parts);
     const bool last = bytes == reply.bytes;
     const uint8_t opcode = !reply.begun ? (last ? RC_RDMA_READ_RESPONSE_ONLY : RC_RDMA_READ_RESPONSE_FIRST)
                                         : (last ? RC_RDMA_READ_RESPONSE_LAST : RC_RDMA_READ_RESPONSE_MIDDLE);

@@ -12,6 +12,7 @@
 #include "sim/engine/receive.h"
 #include "sim/engine/reply.h"
 #include "sim/engine/retry.h"
+#include "sim/engine/sources.h"
 #include "sim/engine/transmit.h"
 #include "sim/engine/umr.h"
 #include "sim/engine/vendor.h"
@@ -86,6 +87,7 @@ void pump(DeviceState& s, Qp* qp) {
             }
             if (!m.syndrome && m.opcode != MLX5_OPCODE_NOP && !changes_key(m.opcode)) m.packets = packets_of(qp, wqe);
             if (m.fetches && m.packets) ++qp->fetches;
+            if (s.sources) s.sources->fetched(s, qp, m.index, wqe);
             qp->next_psn = psn_add(qp->next_psn, m.packets);
             qp->cursor_psn = m.first_psn;
             qp->next = static_cast<uint16_t>(qp->next + m.blocks);
@@ -168,6 +170,7 @@ void retire(DeviceState& s, Qp* qp) {
             return;
         }
         const Message done = m;
+        if (s.sources) s.sources->completes(s, qp, done);
         qp->sent.pop_front();
         --qp->cursor;
         qp->retired = static_cast<uint16_t>(done.index + done.blocks);
@@ -289,6 +292,7 @@ void enter_error(DeviceState& s, Qp* qp) {
 
 void forget(DeviceState& s, Qp* qp) {
     place_all(s);
+    if (s.sources) s.sources->forget(qp);
     if (s.window_qp == qp) s.window_qp = nullptr;
     if (qp->busy) s.busy.erase(std::remove(s.busy.begin(), s.busy.end(), qp), s.busy.end());
     if (qp->failed) s.failed.erase(std::remove(s.failed.begin(), s.failed.end(), qp), s.failed.end());

@@ -35,6 +35,8 @@ namespace sim {
 struct Cq;
 struct Qp;
 struct Xrcd;
+class Shadows;
+class Sources;
 
 enum : uint32_t { ATOMIC_RESULTS = 16 };  // kept by a responder: more reads and atomics are never outstanding
 
@@ -385,10 +387,12 @@ struct DeviceState {
     alignas(64) uint8_t wqe[1024];  // the WQE at hand
     std::vector<uint8_t> bounce;    // GPU payload on its way to another process
     Ordering ordering;
-    std::string note;             // of the packet at hand, for a capture
-    std::vector<iovec> parts;     // of the payload at hand
-    size_t command_bytes = 0;     // of the command at hand: some end in a list
-    std::vector<uint8_t> window;  // basic blocks fetched from GPU memory
+    std::string note;                  // of the packet at hand, for a capture
+    std::unique_ptr<Shadows> shadows;  // of store-buffer mode (engine/shadow.h); null: off
+    std::unique_ptr<Sources> sources;  // of watching what requests send (engine/sources.h); null: off
+    std::vector<iovec> parts;          // of the payload at hand
+    size_t command_bytes = 0;          // of the command at hand: some end in a list
+    std::vector<uint8_t> window;       // basic blocks fetched from GPU memory
     const Qp* window_qp = nullptr;
     uint16_t window_first = 0, window_blocks = 0;
 

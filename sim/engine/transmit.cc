@@ -9,6 +9,7 @@
 #include "sim/engine/packet.h"
 #include "sim/engine/poster.h"
 #include "sim/engine/retry.h"
+#include "sim/engine/shadow.h"
 #include "sim/engine/vendor.h"
 
 namespace sim {
@@ -194,6 +195,7 @@ Sent transmit(DeviceState& s, Qp* qp, const ParsedWqe& wqe, int* budget) {
         *budget -= 1 + static_cast<int>(bytes / BYTES_PER_TURN);
         bool readable = gather(s, qp, s.port->in_place(link), wqe, offset, bytes);
         if (readable) {
+            if (s.shadows) s.shadows->look_through(s, qp, m.index, &s.parts);
             const bool ask = last || (qp->cursor_psn + count) % ASK_EVERY < count;
             build_request(s, qp, wqe, qp->cursor_psn, at == 0, last, ask, &packet);
             set_payload(qp, s.parts.data(), s.parts.size(), bytes, &packet);

@@ -60,6 +60,7 @@ def failed(call, *arguments) -> CompletionError:
     return caught.value
 
 
+@pytest.mark.gda_complaints("key-unknown", "refused-by-peer")
 def test_a_put_with_its_ranges(kernels, things):
     a, source, target = things
     kernels.put[1, 1](a, target, source, 8, 0)  # so that the failed one is not the first
@@ -77,6 +78,7 @@ def test_a_put_with_its_ranges(kernels, things):
     assert (copy.remote, copy.operation, str(copy)) == (error.remote, error.operation, str(error))
 
 
+@pytest.mark.gda_complaints("key-unknown", "refused-by-peer")
 def test_other_operations(kernels, nic, things):
     _, source, target = things
     bad = target.rkey ^ 0x5500

@@ -131,29 +131,37 @@ GDA_DEVICE void memory_before_register() {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 #endif
 }
-GDA_DEVICE void wqe_before_doorbell_record(scope) {
+// The barriers of system scope also tell the software NIC, for which memory is otherwise visible at once: it may be
+// asked to see stores only from there on (sim/engine/shadow.h).
+GDA_DEVICE void wqe_before_doorbell_record(scope s) {
     meter(GDA_METER_WQE_BEFORE_DOORBELL_RECORD);
     memory_before_memory();
+    if (s == scope_system) gda_host_fence();
 }
-GDA_DEVICE void own_wqe_before_doorbell_record(scope) {
+GDA_DEVICE void own_wqe_before_doorbell_record(scope s) {
     meter(GDA_METER_OWN_WQE_BEFORE_DOORBELL_RECORD);
     memory_before_memory();
+    if (s == scope_system) gda_host_fence();
 }
-GDA_DEVICE void earlier_slots_before_mine(scope) {
+GDA_DEVICE void earlier_slots_before_mine(scope s) {
     meter(GDA_METER_EARLIER_SLOTS_BEFORE_MINE);
     memory_before_memory();
+    if (s == scope_system) gda_host_fence();
 }
-GDA_DEVICE void doorbell_record_before_doorbell(scope) {
+GDA_DEVICE void doorbell_record_before_doorbell(scope s) {
     meter(GDA_METER_DOORBELL_RECORD_BEFORE_DOORBELL);
     memory_before_register();
+    if (s == scope_system) gda_host_fence();
 }
-GDA_DEVICE void wqe_before_doorbell(scope) {
+GDA_DEVICE void wqe_before_doorbell(scope s) {
     meter(GDA_METER_WQE_BEFORE_DOORBELL);
     memory_before_register();
+    if (s == scope_system) gda_host_fence();
 }
-GDA_DEVICE void doorbell_before_ready(scope) {
+GDA_DEVICE void doorbell_before_ready(scope s) {
     meter(GDA_METER_DOORBELL_BEFORE_READY);
     memory_before_register();
+    if (s == scope_system) gda_host_fence();
 }
 
 GDA_DEVICE group group_of(uint32_t mask) {

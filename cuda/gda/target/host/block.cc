@@ -59,7 +59,8 @@ bool block::prepare_stacks() {
 std::string block::run(gda_host_dim index, uint32_t number) {
     const gda_host_dim& size = shared_.request.threads;
     uintptr_t shared = reinterpret_cast<uintptr_t>(dynamic_shared_.data());
-    here_ = {index, size, shared_.request.blocks, reinterpret_cast<void*>((shared + 63) & ~uintptr_t{63})};
+    here_ = {index, size, shared_.request.blocks, reinterpret_cast<void*>((shared + 63) & ~uintptr_t{63}),
+             shared_.request.fence_hook};
     random_ = shared_.request.seed * 2654435761u + number * 40503u + 1;
     if (random_ == 0) random_ = 1;
     head_ = queued_ = idlers_ = arrived_ = 0;

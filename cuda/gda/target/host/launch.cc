@@ -44,6 +44,10 @@ struct launch_state : shared_state {
 
 namespace {
 
+void tell(const gda_host_request& request, int event) {
+    if (request.fence_hook) request.fence_hook(event);
+}
+
 void work(std::shared_ptr<launch_state> launch) {
     std::string failure;
     {
@@ -66,7 +70,9 @@ void work(std::shared_ptr<launch_state> launch) {
         if (launch->error.empty()) launch->error = failure;
         launch->aborted.store(true, std::memory_order_relaxed);
     }
-    if (--launch->workers == 0) launch->changed.notify_all();
+    if (--launch->workers != 0) return;
+    tell(launch->request, GDA_HOST_END);
+    launch->changed.notify_all();
 }
 
 }  // namespace
@@ -95,6 +101,7 @@ gda_host_launch* gda_host_start(const gda_host_request* request, char* reason, s
     state->total = static_cast<uint64_t>(grid.x) * grid.y * grid.z;
     uint32_t workers = state->total < at_once ? static_cast<uint32_t>(state->total) : at_once;
     state->workers = workers;
+    gda::host::tell(*request, GDA_HOST_BEGIN);
     std::vector<std::thread> threads;
     try {
         while (threads.size() < workers) threads.emplace_back(gda::host::work, state);
@@ -102,6 +109,7 @@ gda_host_launch* gda_host_start(const gda_host_request* request, char* reason, s
         snprintf(reason, reason_bytes, "thread %zu of %u could not be started: %s", threads.size(), workers, e.what());
         state->aborted = true;
         for (std::thread& thread : threads) thread.join();
+        if (threads.size() < workers) gda::host::tell(*request, GDA_HOST_END);
         return nullptr;
     }
     return new gda_host_launch{state, std::move(threads), {}};

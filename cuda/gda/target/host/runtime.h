@@ -33,6 +33,7 @@ struct gda_host_thread {
 struct gda_host_block {
     gda_host_dim index, threads, blocks;
     void* dynamic_shared;
+    void (*fence_hook)(int event);  // of the launch
 };
 extern __thread gda_host_thread* gda_host_self GDA_HOST_LOCAL;
 extern __thread gda_host_block* gda_host_here GDA_HOST_LOCAL;
@@ -63,12 +64,15 @@ GDA_HOST_EXPORT void __sanitizer_cov_trace_pc(void);
 // The clock of traced kernels (ticks.h) and CLOCK_MONOTONIC, read together.
 GDA_HOST_EXPORT void gda_host_moment(uint64_t* ticks, uint64_t* ns);
 
+// What the fence hook is told: threads have made a fence of system scope; the launch begins; it has ended.
+enum gda_host_event { GDA_HOST_FENCE, GDA_HOST_BEGIN, GDA_HOST_END };
 enum gda_host_policy { GDA_HOST_CONVERGED_ALL, GDA_HOST_CONVERGED_ONE, GDA_HOST_CONVERGED_RANDOM };
 
 struct gda_host_request {
     void (*entry)(void* const* arguments);  // runs the kernel once, as one thread
     void* const* arguments;                 // kept alive by the caller until the launch has finished
     int (*idle_hook)(void);                 // how many things it did; may be null; called by several threads
+    void (*fence_hook)(int event);          // enum gda_host_event; may be null; called by several threads
     gda_host_dim blocks, threads;
     uint64_t shared_bytes;
     uint32_t policy;  // enum gda_host_policy
@@ -87,5 +91,11 @@ GDA_HOST_EXPORT const char* gda_host_error(gda_host_launch* launch);
 GDA_HOST_EXPORT void gda_host_free(gda_host_launch* launch);
 
 }  // extern "C"
+
+// A fence of system scope was made, after which other devices see what was stored before. Threads that run in no launch
+// have no hook.
+static inline __attribute__((always_inline, unused)) void gda_host_fence() {
+    if (__builtin_expect(gda_host_here && gda_host_here->fence_hook, 0)) gda_host_here->fence_hook(GDA_HOST_FENCE);
+}
 
 static inline __attribute__((always_inline, unused)) uint32_t gda_host_lane() { return gda_host_self->lane; }

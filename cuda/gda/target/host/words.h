@@ -77,7 +77,10 @@ GDA_WORD void __syncwarp(unsigned mask = 0xffffffffu) { gda_host_syncwarp(mask);
 GDA_WORD void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 #pragma GCC diagnostic pop
 GDA_WORD void __threadfence_block() { __threadfence(); }
-GDA_WORD void __threadfence_system() { __threadfence(); }
+GDA_WORD void __threadfence_system() {
+    __threadfence();
+    gda_host_fence();
+}
 
 // ---- warp operations
 namespace gda {
