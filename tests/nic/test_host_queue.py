@@ -260,6 +260,7 @@ def test_connect_with_garbage_says_what_it_takes(nic):
         qp.connect(5)
 
 
+@pytest.mark.gda_complaints("key-unknown", "refused-by-peer")
 def test_every_status_of_libmlx5_has_the_syndrome_it_came_from(nic, memory, software):
     """libmlx5 itself is asked: error completions get another syndrome in the ring before it reads them."""
     from gda.nic.host_queue import _SYNDROMES

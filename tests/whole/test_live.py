@@ -140,6 +140,7 @@ def test_a_doorbell_without_a_record(nic, regions):
     assert found.headline == f"queue pair 0x{a.qpn:06x}: a doorbell without a record" and found.values["announced"] == 1
 
 
+@pytest.mark.gda_complaints("record-wrong-word")
 def test_the_counter_in_the_wrong_word(nic, regions):
     a, _ = nic.loopback_pair()
     software = attach.software_nic()
@@ -226,6 +227,7 @@ def test_sent_and_nobody_knows_why_nothing_is_answered(nic, regions):
             pass
 
 
+@pytest.mark.gda_complaints("retries-exceeded")
 def test_packets_that_the_link_does_not_carry_are_named_first(nic, regions):
     """With the values of all stages: told, fetched, path MTU, link MTU."""
     software = attach.software_nic()
@@ -260,6 +262,7 @@ def test_answered_and_nobody_polled(nic, regions, kernel):
     assert first(seen) in [f.headline for f in gda.diagnose(a)]
 
 
+@pytest.mark.gda_complaints("key-right-missing", "refused-by-peer")
 def test_an_error_that_nobody_polled(nic, regions, kernel):
     a, _ = nic.loopback_pair()
     short = nic.register(np.zeros(64, np.uint8), access=("local_write",))

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes every fault of the drill and writes docs/fault_drill.md. Called by people; test_drill.py compares its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from faults import FAULTS, Fault
+from harness import Noticed, drill
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "fault_drill.md"
+HEAD = "| fault | what gda says | within | what ibv_poll_cq says |\n|---|---|---|---|\n"
+
+
+def row(fault: Fault, noticed: Noticed) -> str:
+    says = noticed.says.replace("|", "\\|")
+    return f"| {fault.name} | {says} | {fault.seconds:g} s | {noticed.plain} |"
+
+
+if __name__ == "__main__":
+    rows = "".join(row(fault, drill(fault)) + "\n" for fault in FAULTS)
+    PAGE.write_text(PAGE.read_text().partition(HEAD)[0] + HEAD + rows)
