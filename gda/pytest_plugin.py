@@ -57,6 +57,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
     result = yield
     must, may = _expected(item)
     _judge(must | may)
+    _forget()  # what was expected is no last word of the process
     return result
 
 
