@@ -100,6 +100,7 @@ def test_behind_libibverbs_everything_is_really_tried(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert lines[name]["status"] == "ok" and value in lines[name]["value"], lines[name]
     assert report["verdict"]["uses"]["NIC"] == "mlx5_0, the software NIC"
+    assert lines["card on the bus"]["value"] == "the software NIC is on no bus"
 
 
 # ---------------------------------------------------------------------------------- probes that do not come back

@@ -113,6 +113,11 @@ def no_cards(m: Played) -> None:
         m.remove(f"/sys/bus/pci/devices/0000:8{i}:00.0")
 
 
+def no_cards_at_all(m: Played) -> None:
+    no_cards(m)
+    m.verbs.names = []
+
+
 def acs_on(m: Played) -> None:
     m.pci(f"{SWITCH}/0000:82:00.0", 0xC030, 0x1000, 0x060400, acs=0x1D)
 
@@ -164,7 +169,8 @@ P, M, U, N = Status.PROBLEM, Status.MISSING, Status.UNKNOWN, Status.NOT_APPLICAB
 Row = tuple[str, Callable[[Played], None], Status, str, str]
 # Line, what is wrong, how it is then, words of its value, words of what to do.
 BAD: list[Row] = [
-    ("card on the bus", no_cards, M, "no ConnectX", "buy or borrow"),
+    ("card on the bus", no_cards_at_all, M, "no ConnectX", "buy or borrow"),
+    ("card on the bus", no_cards, U, "/sys shows no card, but libibverbs lists mlx5_0, mlx5_1", "mount /sys"),
     ("card 0000:83:00.0", write(f"/sys/devices/{CARD}/current_link_width", "4\n"), P, "x4", "16 lanes"),
     ("device files", no_files, M, "no /dev/infiniband/uverbs*", "modprobe ib_uverbs"),
     ("devices", set_verbs(names=[]), M, "lists none", "modprobe mlx5_ib"),

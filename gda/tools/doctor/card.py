@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gda.errors import GdaError
 from gda.tools.doctor.doors import UAR_KINDS
-from gda.tools.doctor.line import Line, Probe, missing, not_applicable, ok, problem
+from gda.tools.doctor.line import Line, Probe, missing, not_applicable, ok, problem, unknown
 from gda.tools.doctor.machine import Machine
 
 if TYPE_CHECKING:
@@ -34,6 +34,14 @@ def mlx5_devices(machine: Machine) -> list[str]:
 def on_the_bus(machine: Machine) -> list[Line] | Line:
     """Cards by PCI."""
     cards = machine.cards()
+    names = mlx5_devices(machine) if not cards else []
+    if names and machine.verbs.is_software():
+        return not_applicable("the software NIC is on no bus", "It stands in for a card.", cards=[])
+    if names:
+        return unknown(
+            f"/sys shows no card, but libibverbs lists {', '.join(names)}", "The PCI bus is hidden from this process.",
+            "in a container: mount /sys of the host", cards=[],
+        )  # fmt: skip
     if not cards:
         return missing(
             "no ConnectX or BlueField on the PCI bus", "GPU-initiated sending to other hosts needs one.",
