@@ -107,6 +107,28 @@ def test_a_refused_put_shows_where_it_was_refused(kernel: gda.Kernel, nic: gda.N
     current().clear_report()
 
 
+SIGNAL = r"""
+#include <gda/gda.h>
+GDA_KERNEL(put_signal)(gda_qp* qp, gda_mr dst, gda_mr src, gda_status* status) {
+    *status = gda_wait(qp, gda_put_signal(qp, dst, 0, src, 0, 64, dst, 64, 1, GDA_SIGNAL_ADD), GDA_S(5));
+}
+"""
+
+
+def test_a_signals_answer_is_that_of_the_put_before_it(nic: gda.Nic) -> None:
+    """Two requests, one ring, one answer, one completion: the first has all stages but the completion."""
+    kernel = gda.Kernel(SIGNAL, target="host", trace=True)
+    with trace.record() as t:
+        source, target = nic.allocate(4096), nic.allocate(4096)
+        a, _b = nic.loopback_pair()
+        kernel.put_signal[1, 1](a, target, source)
+    assert t.puts["opcode"].tolist() == [formats.MLX5_OPCODE_RDMA_WRITE, formats.MLX5_OPCODE_ATOMIC_FA]
+    assert (t.puts["reserve"][0], t.puts["ring"][0]) == (t.puts["reserve"][1], t.puts["ring"][1])
+    assert (t.puts["ack"] > 0).all()
+    assert (t.puts["cqe"] > 0).tolist() == [False, True]
+    assert (t.puts["done"] > 0).all()
+
+
 def test_only_each_so_many_th_request(kernel: gda.Kernel, nic: gda.Nic) -> None:
     with trace.record(every=4) as t:
         source, target = nic.allocate(4096), nic.allocate(4096)

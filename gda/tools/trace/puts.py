@@ -163,6 +163,9 @@ class _Follower:
 
     def response(self, q: _Queue, time: int, e: dict[str, int]) -> int:
         row = self.row(q, e["qpn"], e["index"], "")
+        # It answers what was sent before, too.
+        while q.to_ack and q.to_ack[0][1] != row and (e["aux"] - q.to_ack[0][0]) & 0xFFFFFF < 1 << 23:
+            self.rows[q.to_ack.popleft()[1]].setdefault("ack", time)
         if row >= 0:
             self.rows[row]["ack"] = time
         return row

@@ -19,7 +19,7 @@ WORDS = {
     ("reserve", "write"): "kernel writes the request into its slot",
     ("write", "ring"): "kernel: whose turn it is to ring, barrier",
     ("ring", "seen"): "record, barrier, doorbell, until the NIC has seen it",
-    ("seen", "fetch"): "NIC reads the request",
+    ("seen", "fetch"): "NIC: those before it, then reads the request",
     ("fetch", "wire"): "NIC: keys, first packet leaves",
     ("wire", "peer"): "on the wire, until the peer has carried out all of it",
     ("peer", "ack"): "the answer on its way back",
