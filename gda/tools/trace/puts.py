@@ -69,11 +69,18 @@ class _Follower:
         return found
 
     def up_to(self, waiting: deque[int], index: int, stage: str, time: int) -> int:
-        """All that wait and are covered by `index` have reached the stage; the newest of them, or -1."""
+        """All that wait and are covered by `index` have reached the stage; the newest of them, or -1.
+
+        They wait in the order in which they were written, which threads do in any order of their indices.
+        """
         newest = -1
-        while waiting and _covers(index, self.rows[waiting[0]]["index"]):
-            newest = waiting.popleft()
-            self.rows[newest].setdefault(stage, time)
+        for _ in range(len(waiting)):
+            row = waiting.popleft()
+            if _covers(index, self.rows[row]["index"]):
+                self.rows[row].setdefault(stage, time)
+                newest = max(newest, row)
+            else:
+                waiting.append(row)
         return newest
 
     # Kinds of events, each: queue, moment and the event's fields; the row it belongs to.
