@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,62 @@ def tool(name: str, *arguments: str, data: bytes) -> str:
     return subprocess.run([name, *arguments], input=data, capture_output=True, check=True).stdout.decode()
 
 
+def rows(data: bytes) -> list[tuple[int, bytes]]:
+    return [(at, data[at : at + 16]) for at in range(0, len(data), 16)]
+
+
+def printable(row: bytes) -> str:
+    return "".join(chr(c) if 32 <= c < 127 else "." for c in row)
+
+
+def as_hexdump_c(data: bytes) -> str:
+    """As hexdump -C prints it, equal lines as one star."""
+    lines, before = [], b""
+    for at, row in rows(data):
+        if row == before and len(row) == 16:
+            if lines[-1] != "*":
+                lines.append("*")
+            continue
+        before = row
+        words = f"{row[:8].hex(' '):<23}  {row[8:].hex(' '):<23}"
+        lines.append(f"{at:08x}  {words}  |{printable(row)}|")
+    return "\n".join([*lines, f"{len(data):08x}", ""])
+
+
+def as_xxd(data: bytes, group: int = 2) -> str:
+    width = 16 * 2 + 16 // group - 1
+    lines = [f"{at:08x}: {row.hex(' ', -group):<{width}}  {printable(row)}" for at, row in rows(data)]
+    return "\n".join([*lines, ""])
+
+
+def as_od(data: bytes) -> str:
+    """od -A x -t x1 -v."""
+    return "\n".join([*(f"{at:06x} {row.hex(' ')}" for at, row in rows(data)), f"{len(data):06x}", ""])
+
+
+def as_hexdump(data: bytes) -> str:
+    """hexdump -v without a format: words of 16 bits, low byte first, on a little-endian machine."""
+    lines = []
+    for at, row in rows(data):
+        words = (row[i : i + 2][::-1].hex() for i in range(0, len(row), 2))
+        lines.append(f"{at:07x} {' '.join(words)}")
+    return "\n".join([*lines, f"{len(data):07x}", ""])
+
+
+@pytest.mark.parametrize(
+    "ours, command",
+    [
+        (as_hexdump_c, ("hexdump", "-C")), (as_hexdump, ("hexdump", "-v")), (as_xxd, ("xxd",)),
+        (as_od, ("od", "-A", "x", "-t", "x1", "-v")),
+    ],
+    ids=["hexdump-C", "hexdump", "xxd", "od"],
+)  # fmt: skip
+def test_the_manners_below_are_those_of_the_tools(ours: Callable[[bytes], str], command: tuple[str, ...]) -> None:
+    for data in (FAILED, bytes(64), bytes(range(256))[7:107]):
+        theirs = tool(*command, data=data)
+        assert [line.rstrip() for line in theirs.splitlines()] == [line.rstrip() for line in ours(data).splitlines()]
+
+
 def dwords(data: bytes, prefix: str = "") -> str:
     return " ".join(prefix + data[i : i + 4].hex() for i in range(0, len(data), 4))
 
@@ -58,11 +115,11 @@ LOG = f"""
 @pytest.mark.parametrize("data", [FAILED, WRITE, RANDOM, bytes(64), b"abcdef01" * 4], ids=len)
 def test_every_manner_of_hex(data: bytes) -> None:
     texts = {
-        "hexdump -C": tool("hexdump", "-C", data=data),
-        "hexdump": tool("hexdump", data=data),
-        "xxd": tool("xxd", data=data),
-        "xxd -g1": tool("xxd", "-g1", data=data),
-        "od": tool("od", "-A", "x", "-t", "x1", data=data),
+        "hexdump -C": as_hexdump_c(data),
+        "hexdump": as_hexdump(data),
+        "xxd": as_xxd(data),
+        "xxd -g1": as_xxd(data, 1),
+        "od": as_od(data),
         "numbers": dwords(data, "0x"),
         "bytes": ", ".join(f"0x{b:02x}" for b in data),
         "dwords": "\n".join(dwords(data[i : i + 16]) for i in range(0, len(data), 16)),
