@@ -16,7 +16,7 @@ import pytest
 
 import gda
 from gda.__main__ import main
-from gda.errors import DeviceStatusError
+from gda.errors import DeviceStatusError, UnavailableError
 from gda.nic.plain import PlainQueue
 from gda.tools.bench import measure_post
 from gda.tools.bench.load import CpuLoad
@@ -281,6 +281,20 @@ def test_no_point_of_a_sweep_asks_for_more_than_its_queues_hold(processors: int)
     for point in points(processors):
         assert point.in_flight >= 2 * point.batch or point.in_flight == 1
         assert point.in_flight * point.all_threads <= 4096 * point.queues or point.in_flight == 2
+
+
+@pytest.mark.parametrize("measure", ["cpu", "rate", "latency"])
+def test_without_a_compiler_there_is_no_proxy(
+    on_cpu: None, measure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def proxy(*_: object) -> None:
+        raise UnavailableError("no C++ compiler")
+
+    for user in ("transfer", "sweep", "triggers"):
+        monkeypatch.setattr(f"gda.tools.bench.{user}.Proxy", proxy)
+    assert main(["bench", measure, "--seconds", "0.001", "--idle"]) == 0
+    missing = "CPU proxy: no C++ compiler" if measure == "latency" else "no CPU proxy was measured"
+    assert missing in capsys.readouterr().out
 
 
 def test_beside_a_matrix_product(on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,6 +63,8 @@ def _notes(ceilings: Ceilings, alone: list[PostCost]) -> list[str]:
     ]
     if ceilings.proxy:
         notes.append(f"a CPU proxy that a warp asks for {BURST} puts at a time: {show.rate_text(ceilings.proxy)}")
+    else:
+        notes.append("no CPU proxy was measured: it needs a C++ compiler (python -m gda doctor)")
     notes += [f"posting alone, {cost.who}: {show.rate_text(cost.posts_per_second)} (bench post)" for cost in alone]
     return notes
 

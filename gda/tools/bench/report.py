@@ -212,6 +212,8 @@ def _cpu_tables(nic: Nic, costs: list[Cost]) -> None:
              "multiprocessor, however little of it"]  # fmt: skip
     if nic.gpu is None:
         notes.append("the kernel ran on the CPU: its own time is in the column CPU, and no GPU was used")
+    if all(c.who != "CPU proxy" for c in costs):
+        notes.append("no CPU proxy was measured: it needs a C++ compiler (python -m gda doctor)")
     if speed := next((c.load_alone_flops for c in costs if c.load_alone_flops), 0.0):
         notes.append(f"the GEMM alone: {speed / 1e12:,.3g} TFLOP/s")
     head = ("who posts", "beside", "size")

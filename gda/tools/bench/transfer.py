@@ -12,12 +12,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
+from gda.errors import CompileError, UnavailableError
 from gda.nic import Nic
 from gda.run import Kernel
 from gda.tools.bench.load import CpuLoad, GpuLoad, Load
@@ -149,11 +150,13 @@ def measure_costs(
             lambda: KernelSide(nic, max(sizes), placement, queues),
             lambda: CpuSide(nic, max(sizes), placement),
         )
-        if proxy:
-            makers = (*makers, lambda: Proxy(nic, max(sizes), placement, Kernel(TRIGGERS)))
         for make in makers:
             sides.append(make())
             stack.callback(sides[-1].close)
+        if proxy:
+            with suppress(UnavailableError, CompileError):  # no compiler for the CPU: report.py says so
+                sides.append(Proxy(nic, max(sizes), placement, Kernel(TRIGGERS)))
+                stack.callback(sides[-1].close)
         wanted = [(side, size, burst) for side in sides for size in sizes for burst in bursts]
         costs = [_measure(*one, seconds, None) for one in wanted]
         if beside:
