@@ -37,7 +37,8 @@ def allocation_around(buffer: Any, address: int, bytes: int, gpu: Gpu | None) ->
     owner: Any = buffer
     found = address, bytes
     while True:
-        base: Any = getattr(owner, "base" if isinstance(owner, np.ndarray) else "obj", None)
+        is_view = isinstance(owner, np.ndarray | memoryview)
+        base: Any = (owner.base if isinstance(owner, np.ndarray) else owner.obj) if is_view else None
         if base is None:
             return found
         try:

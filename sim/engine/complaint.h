@@ -59,6 +59,8 @@ namespace sim {
       "the number is bits 8 to 31 of the doorbell's second dword, big-endian; is the queue destroyed already?")        \
     X(doorbell_in_reset, "a queue pair is rung in state RTS",                                                          \
       "InfiniBand Architecture Specification, volume 1, Queue Pair states", "connect it before anything is posted")    \
+    X(blueflame_differs, "the work request in a BlueFlame register is the one in its slot",                            \
+      "ConnectX PRM, Doorbells, BlueFlame", "copy the whole slot, after the record; a card may carry out either")      \
     X(doorbell_page_shared, "queue pairs without doorbell records do not share a doorbell page (model choice)",        \
       "software ConnectX, docs/simulator.md", "give each a page of its own")                                           \
     X(cq_overrun, "a completion queue never holds more than it has entries",                                           \

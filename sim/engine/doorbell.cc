@@ -6,8 +6,8 @@
 // once: the one that the value names and those that rang lately in the same step, the others a slice per step. Without
 // records the register is the only source; two such queue pairs on one page can hide each other's rings, which the
 // firmware reports when the second is created. Registers: 0x20 arms completion queues, 0x600 rings record-less queue
-// pairs, 0x800..0xb00 are the BlueFlame halves, of which only the first eight bytes count: the WQE lies in the ring as
-// well.
+// pairs, 0x800..0xb00 are the BlueFlame halves: a work request there rings, too. It is carried out from the ring, where
+// it must lie as well, and compared.
 
 #include "sim/engine/doorbell.h"
 
@@ -39,6 +39,36 @@ uint64_t take(uint8_t* page, uint32_t offset) {
     return __atomic_exchange_n(word, 0, __ATOMIC_ACQ_REL);
 }
 
+// Takes what was stored behind a doorbell: words 1 to 7 of a work request (BlueFlame). False: nothing.
+bool take_rest(uint8_t* page, uint32_t offset, uint64_t* words) {
+    bool any = false;
+    for (uint32_t i = 1; i < WQE_BASIC_BLOCK_BYTES / sizeof *words; ++i) {
+        words[i] = take(page, offset + i * static_cast<uint32_t>(sizeof *words));
+        any = any || words[i];
+    }
+    return any;
+}
+
+// The work request in the register is that of the slot: a card may carry out either. Asked when the record says that it
+// is the last one, so that nobody writes another to this register; words that have not come yet are zero. Only of rings
+// in host memory: a look at a GPU's takes as long as the request.
+void check_blueflame(DeviceState& s, Qp* qp, uint16_t index, uint32_t segments, const uint64_t* words) {
+    if (segments > WQE_BASIC_BLOCK_BYTES / WQE_SEGMENT_BYTES || qp->send_ring.umem->gpu) return;
+    uint64_t slot[WQE_BASIC_BLOCK_BYTES / sizeof(uint64_t)];
+    const uint64_t at = uint64_t{index & (qp->send_blocks - 1)} * WQE_BASIC_BLOCK_BYTES;
+    if (!read_ring(s, qp->send_ring, at, slot, sizeof slot, qp->name)) return;
+    for (uint32_t i = 0; i < segments * WQE_SEGMENT_BYTES / sizeof *slot; ++i) {
+        if (words[i] == 0 || words[i] == slot[i]) continue;
+        s.report.say(
+            Kind::blueflame_differs,
+            text("%s: WQE %u: bytes %u to %u are 0x%016llx in the BlueFlame register and 0x%016llx in the slot",
+                 qp->name, index, i * 8, i * 8 + 7, static_cast<unsigned long long>(gda::swap64(words[i])),
+                 static_cast<unsigned long long>(gda::swap64(slot[i]))),
+            {{"qp", qp->number}, {"index", index}, {"byte", i * 8}});
+        return;
+    }
+}
+
 void start_sweep(DeviceState& s, UarPage* page) {
     if (page->swept) return;
     page->swept = true;
@@ -57,7 +87,9 @@ void look_at_records(DeviceState& s, UarPage* page, size_t budget) {
     s.report.count(Counter::records_swept, looked);
 }
 
-void ring(DeviceState& s, UarPage* page, uint64_t stored) {
+void ring(DeviceState& s, UarPage* page, uint64_t stored, uint32_t offset) {
+    uint64_t words[WQE_BASIC_BLOCK_BYTES / sizeof(uint64_t)] = {stored};
+    const bool flame = offset >= UAR_SEND_DOORBELL && take_rest(page->base, offset, words);
     const uint8_t* value = reinterpret_cast<const uint8_t*>(&stored);
     const uint32_t number = static_cast<uint32_t>(GDA_GET(send_doorbell, value, qpn));
     s.report.count(Counter::doorbells);
@@ -91,7 +123,11 @@ void ring(DeviceState& s, UarPage* page, uint64_t stored) {
         } else if (named->recordless) {
             produced(s, named, implied);
         } else {
+            const uint16_t before = named->producer;
             read_send_record(s, named);
+            if (flame && before == GDA_GET(send_doorbell, value, wqe_index) && named->producer == implied) {
+                check_blueflame(s, named, before, segments, words);
+            }
             const uint16_t missing = static_cast<uint16_t>(implied - named->producer);
             if (missing &&
                 missing <= named->send_blocks) {  // some ring first and write the record after: wait a little
@@ -117,7 +153,7 @@ void ring(DeviceState& s, UarPage* page, uint64_t stored) {
 
 void scan_registers(DeviceState& s, UarPage* page) {
     for (uint32_t offset : SEND_REGISTERS) {
-        if (uint64_t stored = take(page->base, offset)) ring(s, page, stored);
+        if (uint64_t stored = take(page->base, offset)) ring(s, page, stored, offset);
     }
     if (uint64_t stored = take(page->base, UAR_CQ_DOORBELL)) {
         arm(s, page, reinterpret_cast<const uint8_t*>(&stored));
@@ -162,7 +198,11 @@ bool says_wrong_word(DeviceState& s, const Qp* qp) {
 }
 
 void clear_doorbells(UarPage* page) {
-    for (uint32_t offset : SEND_REGISTERS) take(page->base, offset);
+    uint64_t words[WQE_BASIC_BLOCK_BYTES / sizeof(uint64_t)];
+    for (uint32_t offset : SEND_REGISTERS) {
+        take(page->base, offset);
+        if (offset >= UAR_SEND_DOORBELL) take_rest(page->base, offset, words);
+    }
     take(page->base, UAR_CQ_DOORBELL);
 }
 

@@ -13,6 +13,7 @@ import pytest
 from by_hand import completion, write_request
 
 import gda.nic.doorbell
+import gda.sim
 from gda import _verbs, attach, formats
 from gda.errors import ArgumentError, ClosedError, CudaError, UnavailableError
 from gda.nic import Nic, doorbell_modes
@@ -153,3 +154,31 @@ def test_the_thread_refuses_what_is_no_table() -> None:
     for table, at, sleep_ns in ((b"x", ctypes.addressof(stop), 1), (b"", 0, 1), (b"", ctypes.addressof(stop), 10**9)):
         with pytest.raises(ArgumentError, match="ring_for_kernels"):
             _verbs.ring_for_kernels(table, at, 0, sleep_ns)
+
+
+@pytest.mark.parametrize("wrong", [0, 8, 24, 40])
+def test_a_work_request_in_the_register_that_is_not_the_slots(
+    nic: Nic, software: attach.SoftwareNic, wrong: int
+) -> None:
+    """As a card takes it: 64 bytes to the halves of the register in turn, after the record."""
+    source, target = nic.allocate(64), nic.allocate(64)
+    source.write(0, bytes(range(1, 65)))
+    a, b = nic.loopback_pair(depth=16, doorbell="blueflame")
+    with a, b:
+        for index in range(6):
+            request = write_request(a, index, source, target, 8, addr=source.address + 8 * index)
+            a.write_wqe(index, request)
+            a.write_record(index + 1)
+            copy = bytearray(request.ljust(64, b"\0"))
+            if index == 4 and wrong:
+                copy[wrong] ^= 0x55
+            at = a.where()["doorbell"][1] + index % 2 * int(formats.UAR_BLUEFLAME_HALF_BYTES)
+            ctypes.memmove(at + 8, bytes(copy[8:]), 56)
+            _verbs.store_doorbell(at, bytes(copy[:8]))
+            assert completion(a, index)["opcode"] == formats.MLX5_CQE_REQ
+            assert target.read(0, 8) == source.read(8 * index, 8), "carried out from the ring"
+        kinds = [complaint.kind for complaint in gda.sim.report()]
+        assert kinds == (["blueflame-differs"] if wrong else [])
+        if wrong:
+            assert f"WQE 4: bytes {wrong - wrong % 8} to" in str(gda.sim.report()[0])
+        software.clear_report()
