@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases for two NICs, A and B, whose addresses and links change. Run by test_networks.py."""
+"""Cases for two NICs, A and B, whose addresses and links change (cases C1 and C8). Run by test_networks.py."""
 
 from __future__ import annotations
 

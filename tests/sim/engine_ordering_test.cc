@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signal before data: a large write, then a signal; the receiver looks at all bytes when it sees the signal. The rule
-// is PCI Express': a relaxed write or relaxed atomic may pass earlier posted writes, a strict one may not. Over a
-// transport that keeps no order between messages any signal may, unless it is sent when the data is there.
+// Case C6, signal before data: a large write, then a signal; the receiver looks at all bytes when it sees the signal.
+// The rule is PCI Express': a relaxed write or relaxed atomic may pass earlier posted writes, a strict one may not.
+// Over a transport that keeps no order between messages any signal may, unless it is sent when the data is there.
 
 #include <algorithm>
 
