@@ -50,6 +50,28 @@ bool apply(const AtomicOperation& o, uint64_t was, uint64_t* value) {
     return true;
 }
 
+Copied execute_later(DeviceState& s, const AtomicOperation& o, const Span& target, gpu::Job* job, uint64_t* was,
+                     const char* whose) {
+    const gpu::Item item = {
+        reinterpret_cast<uint64_t>(target.address),           0, o.bytes, o.compares ? gpu::DO_SWAP : gpu::DO_ADD,
+        {o.swap_add, o.compare, o.swap_mask, o.compare_mask}, 0};
+    std::string problem;
+    switch (s.copier.item_later(target.gpu, item, was, job, &problem)) {
+        case gpu::Copier::Later::yes:
+            return Copied::yes;
+        case gpu::Copier::Later::not_now:
+            return Copied::later;
+        case gpu::Copier::Later::cannot:
+            return execute(s, o, target, was, whose) ? Copied::yes : Copied::no_destination;
+        case gpu::Copier::Later::no_source:
+        case gpu::Copier::Later::no_destination:
+            break;
+    }
+    s.report.count(Counter::copy_faults);
+    s.report.say(Kind::gpu_memory, std::string(whose) + ": " + problem, about(whose));
+    return Copied::no_destination;
+}
+
 bool execute(DeviceState& s, const AtomicOperation& o, const Span& target, uint64_t* was, const char* whose) {
     uint64_t before = 0, after = 0;
     if (target.scattered) return execute_in_part(s, o, target, was, whose);

@@ -25,4 +25,9 @@ bool apply(const AtomicOperation& operation, uint64_t was, uint64_t* value);
 // there): as on a card without PCIe atomics.
 bool execute(DeviceState& s, const AtomicOperation& operation, const Span& target, uint64_t* was, const char* whose);
 
+// The same on GPU memory, left to the GPU behind *job, where it is atomic against kernels, too. *job is then what *was
+// is there with. `later`: not now, as copy_later(). Where the GPU cannot, by copies, at once.
+Copied execute_later(DeviceState& s, const AtomicOperation& operation, const Span& target, gpu::Job* job, uint64_t* was,
+                     const char* whose);
+
 }  // namespace sim

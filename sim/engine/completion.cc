@@ -104,7 +104,7 @@ void put(DeviceState& s, Cq* cq, uint8_t entry[CQE_BYTES]) {
     GDA_SET(cqe64, entry, owner, lap);
     const uint64_t at = uint64_t{slot} * cq->entry_bytes + cq->entry_bytes - CQE_BYTES;
     make_all_visible(s);  // an entry is a strict write
-    publish(s, cq->ring, at, entry, CQE_BYTES, cq->name);
+    publish(s, cq->ring, at, entry, CQE_BYTES, &cq->published, cq->name);
     ++cq->producer;
     ++s.done;
 }

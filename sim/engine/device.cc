@@ -45,7 +45,17 @@ void deliver(DeviceState& s, std::vector<PendingEvent>& events) {
     }
 }
 
+void flush_gpu(DeviceState& s) {
+    if (s.gpu_memory.empty()) return;
+    s.copier.flush();
+    const gpu::Copier::Counts counts = s.copier.take_counts();
+    s.report.count(Counter::gpu_items, counts.items);
+    s.report.count(Counter::gpu_launches, counts.launches);
+    s.report.count(Counter::gpu_copies, counts.copies);
+}
+
 void round(DeviceState& s) {
+    s.done += s.copier.poll();
     // What has arrived comes first: an answer that is here must not be counted as missing.
     const Link::Receive receive = [&s](const Packet& packet) { arrived(s, packet); };
     s.done += s.port->poll(receive, LINK_BUDGET);
@@ -64,6 +74,7 @@ void round(DeviceState& s) {
         if (qp->busy) s.busy[kept++] = qp;
     }
     s.busy.resize(kept);
+    flush_gpu(s);
 }
 
 // Receives that are posted to a queue pair in error ring no doorbell: some of them are looked at in each step, so that
@@ -73,6 +84,12 @@ void flush_failed(DeviceState& s) {
         if (s.failed_next >= s.failed.size()) s.failed_next = 0;
         serve(s, s.failed[s.failed_next++]);
     }
+}
+
+// What was left to a GPU goes on by itself, and there is more to come. Virtual time must not jump meanwhile.
+void wait_for_gpu(DeviceState& s) {
+    ++s.done;
+    if (Clock::is_virtual()) s.copier.settle();
 }
 
 void note_outside_step(DeviceState& s) {
@@ -178,6 +195,7 @@ int step_one(DeviceState& s, bool outside) {
                 if (s.done != before) round(s);
             }
             if (!s.done) look_for_unrung(s);
+            if (s.copier.busy()) wait_for_gpu(s);
         }
     } catch (const std::exception& e) {  // out of memory: the work stays where it is, a later step tries again
         s.report.say(Kind::internal, std::string("the software NIC could not finish a step: ") + e.what());
@@ -222,8 +240,9 @@ int Device::register_umem(uint64_t address, uint64_t bytes, uint32_t* id) {
             s.report.say(Kind::gpu_memory, problem);
             return -EFAULT;
         }
-        s.gpu_umems += umem->gpu ? 1 : 0;
-        s.umems.put(index, std::move(umem));
+        const Umem* made = s.umems.put(index, std::move(umem));
+        if (made->gpu) s.gpu_memory.push_back(made);
+        s.gpu_umems.store(static_cast<int>(s.gpu_memory.size()));
         return *id = index, 0;
     } catch (const std::exception&) {
         return -ENOMEM;
@@ -237,7 +256,11 @@ int Device::release_umem(uint32_t id) {
     Umem* umem = s.umems.find(id);
     if (!umem) return -ENOENT;
     if (umem->uses) return -EBUSY;
-    s.gpu_umems -= umem->gpu ? 1 : 0;
+    if (umem->gpu) {
+        s.copier.settle();
+        s.gpu_memory.erase(std::remove(s.gpu_memory.begin(), s.gpu_memory.end(), umem), s.gpu_memory.end());
+        s.gpu_umems.store(static_cast<int>(s.gpu_memory.size()));
+    }
     s.umems.erase(id);
     return 0;
 }

@@ -59,6 +59,20 @@ AtomicOperation operation_of(const Packet& packet, uint32_t operation, bool mask
     return o;
 }
 
+// Behind what this queue pair wrote to GPU memory; on a GPU by the GPU, where it can.
+Copied execute_in_order(DeviceState& s, Qp* qp, const AtomicOperation& o, const Span& target, uint32_t key,
+                        uint64_t address, AtomicResult* result) {
+    const bool in_order = !s.ordering.on && !s.port->faults().unordered();
+    if (in_order && target.gpu && !target.scattered) {
+        const Copied later = execute_later(s, o, target, &qp->placed, &result->value, qp->name);
+        if (later == Copied::yes) result->job = qp->placed;
+        return later;
+    }
+    if (!s.copier.is_done(qp->placed)) return Copied::later;
+    order_atomic(s, qp, target, key, address);
+    return execute(s, o, target, &result->value, qp->name) ? Copied::yes : Copied::no_destination;
+}
+
 bool take_atomic(DeviceState& s, Qp* qp, const Packet& packet, uint32_t operation, bool masked, uint32_t psn) {
     const uint8_t* at = operation_headers(packet);
     const AtomicOperation o = operation_of(packet, operation, masked);
@@ -83,13 +97,26 @@ bool take_atomic(DeviceState& s, Qp* qp, const Packet& packet, uint32_t operatio
     Reply reply;
     reply.kind = Reply::Kind::atomic;
     reply.psn = psn;
-    order_atomic(s, qp, span, key, address);
-    if (!execute(s, o, span, &reply.value, qp->name)) {
+    AtomicResult& result = qp->atomic_results[qp->atomics_done % ATOMIC_RESULTS];
+    const AtomicResult before = result;
+    result = {psn, 0, {}};
+    Copied executed = execute_in_order(s, qp, o, span, key, address, &result);
+    if (executed == Copied::later && !not_yet(s, qp, packet)) {
+        executed = execute_in_order(s, qp, o, span, key, address, &result);
+    }
+    if (executed != Copied::yes) result = before;
+    if (executed == Copied::later) {
+        packet.later = true;
+        return false;
+    }
+    if (executed != Copied::yes) {
         refuse(s, qp, psn, AETH_NAK_REMOTE_OPERATIONAL, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_RECEIVE_ABORTED,
                Why(Kind::memory_gone, "the target of an atomic cannot be reached", {{"address", address}}));
         return false;
     }
-    qp->atomic_results[qp->atomics_done++ % ATOMIC_RESULTS] = {psn, reply.value};
+    ++qp->atomics_done;
+    reply.value = result.value;
+    reply.job = result.job;
     queue_reply(s, qp, reply);
     s.report.count(Counter::atomic_requests);
     return true;
@@ -135,6 +162,7 @@ void repeat_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn) {
         reply.again = true;
         reply.psn = psn;
         reply.value = result.value;
+        reply.job = result.job;
         return queue_reply(s, qp, reply);
     }
 }

@@ -1,112 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// See gpu.h. The few CUDA driver declarations needed are written out here: the simulator is built without CUDA.
-// Source: CUDA Driver API, "Unified Addressing", "Memory Management", "Stream Management".
+// See gpu.h. What waits for the GPU is here, what does not in gpu_later.cc.
 
 #include "sim/engine/gpu.h"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <sched.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <initializer_list>
 
 #include "sim/clock.h"
+#include "sim/engine/gpu_context.h"
 #include "sim/link/guard.h"
 
 namespace sim::gpu {
 
 namespace {
 
-typedef int CUresult;
-typedef void* CUcontext;
-typedef void* CUstream;
-typedef unsigned long long CUdeviceptr;
-
-enum { CUDA_SUCCESS = 0, CUDA_ERROR_NOT_READY = 600 };
-enum { CU_POINTER_ATTRIBUTE_CONTEXT = 1, CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2, CU_POINTER_ATTRIBUTE_IS_MANAGED = 8 };
-enum { CU_MEMORYTYPE_DEVICE = 2 };
-enum { CU_STREAM_NON_BLOCKING = 1 };
-enum { CU_MEMHOSTALLOC_PORTABLE = 1 };
 const size_t STAGING_BYTES = 4 << 20;
-const uint64_t COPY_LIMIT_NS = seconds(2);
-
-struct Driver {
-    CUresult (*cuPointerGetAttribute)(void*, int, CUdeviceptr) = nullptr;
-    CUresult (*cuCtxGetCurrent)(CUcontext*) = nullptr;
-    CUresult (*cuCtxSetCurrent)(CUcontext) = nullptr;
-    CUresult (*cuStreamCreate)(CUstream*, unsigned) = nullptr;
-    CUresult (*cuStreamQuery)(CUstream) = nullptr;
-    CUresult (*cuMemHostAlloc)(void**, size_t, unsigned) = nullptr;
-    CUresult (*cuMemcpyHtoDAsync_v2)(CUdeviceptr, const void*, size_t, CUstream) = nullptr;
-    CUresult (*cuMemcpyDtoHAsync_v2)(void*, CUdeviceptr, size_t, CUstream) = nullptr;
-    CUresult (*cuMemcpyDtoDAsync_v2)(CUdeviceptr, CUdeviceptr, size_t, CUstream) = nullptr;
-    bool ready = false;
-};
-
-template <typename F>
-bool find(void* library, const char* name, F& function) {
-    function = reinterpret_cast<F>(dlsym(library, name));
-    return function != nullptr;
-}
-
-int count_loaded(dl_phdr_info* info, size_t, void* count) {
-    *static_cast<unsigned long long*>(count) = info->dlpi_adds;
-    return 1;
-}
-
-// CUDA's library, when the program has loaded it. Asking for a library that is not there means a search of the file
-// system: that happens only when the process has loaded something since.
-void* cuda_library() {
-    static std::atomic<unsigned long long> without{0};  // how many libraries were ever loaded when it was not there
-    unsigned long long loaded = 0;
-    dl_iterate_phdr(count_loaded, &loaded);
-    if (without.load() == loaded) return nullptr;
-    void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    if (!library) without.store(loaded);
-    return library;
-}
-
-// Looks again as long as the program has not loaded CUDA: it may do so later.
-Driver& driver() {
-    static Driver d;
-    if (d.ready) return d;
-    void* library = cuda_library();
-    if (!library) return d;
-    d.ready = find(library, "cuPointerGetAttribute", d.cuPointerGetAttribute) &&
-              find(library, "cuCtxGetCurrent", d.cuCtxGetCurrent) &&
-              find(library, "cuCtxSetCurrent", d.cuCtxSetCurrent) &&
-              find(library, "cuStreamCreate", d.cuStreamCreate) && find(library, "cuStreamQuery", d.cuStreamQuery) &&
-              find(library, "cuMemHostAlloc", d.cuMemHostAlloc) &&
-              find(library, "cuMemcpyHtoDAsync_v2", d.cuMemcpyHtoDAsync_v2) &&
-              find(library, "cuMemcpyDtoHAsync_v2", d.cuMemcpyDtoHAsync_v2) &&
-              find(library, "cuMemcpyDtoDAsync_v2", d.cuMemcpyDtoDAsync_v2);
-    return d;
-}
-
-// Makes a context current in the stepping thread, which may be the program's own, and puts back what was.
-class Current {
-   public:
-    explicit Current(CUcontext wanted) {
-        driver().cuCtxGetCurrent(&before_);
-        changed_ = before_ != wanted;
-        if (changed_) driver().cuCtxSetCurrent(wanted);
-    }
-    ~Current() {
-        if (changed_) driver().cuCtxSetCurrent(before_);
-    }
-
-   private:
-    CUcontext before_ = nullptr;
-    bool changed_ = false;
-};
-
-bool refused(const char* call, CUresult result, std::string* problem) {
-    *problem = std::string("GPU copy: ") + call + " answered CUDA error " + std::to_string(result);
-    return false;
-}
 
 }  // namespace
 
@@ -116,13 +28,13 @@ bool may_store(const void* address) {
     CUresult (*attribute_of)(void*, int, CUdeviceptr) = nullptr;  // not driver(): that belongs to the device's lock
     unsigned type = 0;
     bool may =
-        find(library, "cuPointerGetAttribute", attribute_of) &&
+        find_symbol(library, "cuPointerGetAttribute", attribute_of) &&
         attribute_of(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, reinterpret_cast<CUdeviceptr>(address)) == CUDA_SUCCESS;
     CUresult (*count_devices)(int*) = nullptr;
     CUresult (*state_of)(int, unsigned*, int*) = nullptr;
     int devices = 0;
-    if (!may && find(library, "cuDeviceGetCount", count_devices) &&
-        find(library, "cuDevicePrimaryCtxGetState", state_of) && count_devices(&devices) == CUDA_SUCCESS) {
+    if (!may && find_symbol(library, "cuDeviceGetCount", count_devices) &&
+        find_symbol(library, "cuDevicePrimaryCtxGetState", state_of) && count_devices(&devices) == CUDA_SUCCESS) {
         for (int device = 0; device < devices && !may; ++device) {  // ordinals are handles
             unsigned flags;
             int active = 0;
@@ -132,12 +44,6 @@ bool may_store(const void* address) {
     dlclose(library);
     return may;
 }
-
-struct Context {
-    CUcontext handle = nullptr;
-    CUstream stream = nullptr;
-    uint8_t* staging = nullptr;  // pinned, STAGING_BYTES; never freed: freeing waits for kernels
-};
 
 Copier::Copier() = default;
 Copier::~Copier() = default;
@@ -171,6 +77,9 @@ Context* Copier::context_of(uint64_t address, std::string* problem) {
         return nullptr;
     }
     made->staging = static_cast<uint8_t*>(staging);
+    made->ring = Ring::make(handle);
+    made->bulk = Bulk::make(handle);
+    if (!made->ring || !made->bulk) made->ring.reset(), made->bulk.reset();
     contexts_.push_back(std::move(made));
     return contexts_.back().get();
 }
@@ -178,7 +87,6 @@ Context* Copier::context_of(uint64_t address, std::string* problem) {
 bool Copier::wait(Context* context, const char* what, size_t bytes, std::string* problem) {
     Clock clock;
     const uint64_t limit = clock.now_ns() + COPY_LIMIT_NS;
-    ++copies_;
     for (;;) {
         CUresult result = driver().cuStreamQuery(context->stream);
         if (result == CUDA_SUCCESS) return true;
@@ -235,9 +143,18 @@ bool Copier::from_gpu(Context* context, const Piece& first, const Piece& second,
     return true;
 }
 
-bool Copier::hand_over(Context* context, uint64_t destination, const void* entry, size_t bytes, std::string* problem) {
-    Current current(context->handle);
+bool Copier::hand_over(Context* context, uint64_t destination, const void* entry, size_t bytes, Job* job,
+                       std::string* problem) {
     const size_t last = 4, body = bytes - last;
+    const uint64_t from = reinterpret_cast<uint64_t>(entry);
+    if (context->ring && context->ring->has_room(2)) {
+        Later left = copy_later(context, destination, nullptr, from, body, Order::behind, job, problem);
+        if (left == Later::yes)
+            left = copy_later(context, destination + body, nullptr, from + body, last, Order::behind, job, problem);
+        if (left != Later::cannot && left != Later::not_now) return left == Later::yes;
+    }
+    settle();
+    Current current(context->handle);
     std::memcpy(context->staging, entry, bytes);
     CUresult result = driver().cuMemcpyHtoDAsync_v2(destination, context->staging, body, context->stream);
     if (result == CUDA_SUCCESS)

@@ -31,11 +31,10 @@ void said(DeviceState& s, const char* whose, const std::string& problem) {
 
 Span payload_span(const DeviceState& s, const iovec& part) {
     Span span = plain_span(part.iov_base, part.iov_len);
-    if (!s.gpu_umems) return span;
     const uint64_t address = reinterpret_cast<uint64_t>(part.iov_base);
-    s.umems.each([&](const Umem& umem) {
-        if (umem.gpu && address >= umem.address && address - umem.address < umem.bytes) span.gpu = umem.gpu;
-    });
+    for (const Umem* umem : s.gpu_memory) {
+        if (address >= umem->address && address - umem->address < umem->bytes) span.gpu = umem->gpu;
+    }
     return span;
 }
 
@@ -89,6 +88,31 @@ Copied copy(DeviceState& s, const Span& destination, uint64_t offset, const Span
         said(s, whose, problem);
     }
     return destination.gpu && !source.gpu && problem.empty() ? Copied::no_source : Copied::no_destination;
+}
+
+Copied copy_later(DeviceState& s, const Span& destination, uint64_t offset, const Span& source,
+                  gpu::Copier::Order order, gpu::Job* job, const char* whose) {
+    const bool on_gpu = destination.gpu && !destination.scattered && !source.scattered && source.bytes;
+    if (!on_gpu) return s.copier.is_done(*job) ? copy(s, destination, offset, source, whose) : Copied::later;
+    std::string problem;
+    const uint64_t to = reinterpret_cast<uint64_t>(destination.address) + offset;
+    switch (s.copier.copy_later(destination.gpu, to, source.gpu, reinterpret_cast<uint64_t>(source.address),
+                                source.bytes, order, job, &problem)) {
+        case gpu::Copier::Later::yes:
+            return Copied::yes;
+        case gpu::Copier::Later::not_now:
+            return Copied::later;
+        case gpu::Copier::Later::cannot:
+            return copy(s, destination, offset, source, whose);
+        case gpu::Copier::Later::no_source:
+            if (problem.empty()) gone(s, whose, source.address, "payload to be read");
+            if (!problem.empty()) said(s, whose, problem);
+            return Copied::no_source;
+        case gpu::Copier::Later::no_destination:
+            break;
+    }
+    said(s, whose, problem);
+    return Copied::no_destination;
 }
 
 uint8_t* bring_to_host(DeviceState& s, const Span& source, uint64_t offset, const char* whose) {
@@ -151,11 +175,12 @@ bool read_word_and_ring(DeviceState& s, const Region& record, uint64_t record_of
     return false;
 }
 
-bool publish(DeviceState& s, const Region& region, uint64_t offset, const void* from, size_t bytes, const char* whose) {
+bool publish(DeviceState& s, const Region& region, uint64_t offset, const void* from, size_t bytes, gpu::Job* job,
+             const char* whose) {
     const uint64_t address = region.address() + offset;
     if (region.umem->gpu) {
         std::string problem;
-        if (s.copier.hand_over(region.umem->gpu, address, from, bytes, &problem)) return true;
+        if (s.copier.hand_over(region.umem->gpu, address, from, bytes, job, &problem)) return true;
         said(s, whose, problem);
         return false;
     }

@@ -107,6 +107,7 @@ void show_all(DeviceState& s) {
 }
 
 void place_all(DeviceState& s) {
+    s.copier.settle();
     for (const LateWrite& write : s.ordering.late) show(s, write);
     s.ordering.late.clear();
 }
@@ -143,9 +144,15 @@ void make_some_visible(DeviceState& s) {
     }
 }
 
-Copied write_in_order(DeviceState& s, const Qp* qp, const Span& destination, uint64_t offset, const Span& source) {
+Copied write_in_order(DeviceState& s, Qp* qp, const Span& destination, uint64_t offset, const Span& source) {
     const bool unordered = s.port->faults().unordered();
-    if (!s.ordering.on && !unordered) return copy(s, destination, offset, source, qp->name);
+    if (!s.ordering.on && !unordered) {
+        // Nobody is told when a write over an unreliable transport is there: its source would be used again before.
+        if (!qp->reliable()) return copy(s, destination, offset, source, qp->name);
+        const auto order = destination.relaxed ? gpu::Copier::Order::beside : gpu::Copier::Order::behind;
+        return copy_later(s, destination, offset, source, order, &qp->placed, qp->name);
+    }
+    if (!s.copier.is_done(qp->placed)) return Copied::later;
     const uint64_t before = qp->write_bytes - qp->write_rest;  // of the message, in earlier packets
     uint64_t at = 0;
     Copied result = Copied::yes;

@@ -16,8 +16,8 @@
 
 namespace sim {
 
-// Payload of the RDMA write at hand, at `offset` of the memory of its packet. As copy().
-Copied write_in_order(DeviceState& s, const Qp* qp, const Span& destination, uint64_t offset, const Span& source);
+// Payload of the RDMA write at hand, at `offset` of the memory of its packet. As copy_later(), with qp->placed.
+Copied write_in_order(DeviceState& s, Qp* qp, const Span& destination, uint64_t offset, const Span& source);
 
 // An atomic on `target` (of that key and address) is about to be executed.
 void order_atomic(DeviceState& s, const Qp* qp, const Span& target, uint32_t key, uint64_t address);

@@ -71,7 +71,10 @@ class Live;
     X(wakes_by_timer)    /* by a deadline of its own */                              \
     X(looks_around)      /* by nothing, for long */                                  \
     X(copy_faults)       /* copies stopped by memory that is not there */            \
-    X(link_full)         /* packets that had to wait for room */
+    X(link_full)         /* packets that had to wait for room */                     \
+    X(gpu_items)         /* small things left to the kernel on a GPU */              \
+    X(gpu_launches)      /* of it */                                                 \
+    X(gpu_copies)        /* large ones left to the CUDA driver */
 
 enum class Counter : int {
 #define SIM_NAME(name) name,

@@ -39,18 +39,21 @@ void complete_error(DeviceState& s, Qp* qp, const Message& m, uint8_t syndrome, 
 }
 
 // Reads and atomics before the cursor whose response is not complete.
-uint32_t outstanding(const Qp* qp) {
-    if (!qp->fetches) return 0;
+uint32_t outstanding(const DeviceState& s, const Qp* qp) {
+    if (!qp->fetches && s.copier.is_done(qp->scattered)) return 0;
     uint32_t n = 0;
-    for (size_t i = 0; i < qp->cursor; ++i) n += qp->sent[i].fetches && qp->sent[i].arrived < qp->sent[i].packets;
+    for (size_t i = 0; i < qp->cursor; ++i) {
+        const Message& m = qp->sent[i];
+        n += m.fetches && (m.arrived < m.packets || !s.copier.is_done(m.placed));
+    }
     return n;
 }
 
 // Whether the message at the cursor may not go out yet.
-bool must_wait(const Qp* qp, const Message& m) {
+bool must_wait(const DeviceState& s, const Qp* qp, const Message& m) {
     if (changes_key(m.opcode)) return qp->cursor != 0;
     if (!m.fetches && !m.fenced) return false;
-    const uint32_t n = outstanding(qp);
+    const uint32_t n = outstanding(s, qp);
     return m.fenced ? n != 0 : n >= qp->most_fetches;
 }
 
@@ -97,7 +100,7 @@ void pump(DeviceState& s, Qp* qp) {
             ++s.done;
         } else if (!qp->sent[qp->cursor].syndrome && qp->sent[qp->cursor].packets) {  // again, or the rest of it
             Message& m = qp->sent[qp->cursor];
-            if (must_wait(qp, m)) return;
+            if (must_wait(s, qp, m)) return;
             parse_wqe(s, qp, m.index, &wqe);
             if (!wqe.syndrome && wqe.bytes != m.bytes) {
                 s.report.say(Kind::wqe_overwritten,
@@ -111,7 +114,7 @@ void pump(DeviceState& s, Qp* qp) {
             if (psn_difference(qp->cursor_psn, m.first_psn) < 0) qp->cursor_psn = m.first_psn;
         }
         Message& m = qp->sent[qp->cursor];
-        if (!m.syndrome && must_wait(qp, m)) return;
+        if (!m.syndrome && must_wait(s, qp, m)) return;
         if (!m.syndrome && changes_key(m.opcode)) change_key(s, qp, &m);
         if (m.syndrome) {
             retire(s, qp);
@@ -160,6 +163,22 @@ void fail_oldest(DeviceState& s, Qp* qp, uint8_t syndrome, uint8_t vendor) {
 
 void flush_oldest(DeviceState& s, Qp* qp) { end_oldest(s, qp, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, VENDOR_FLUSHED); }
 
+namespace {
+
+// Whether the response to the oldest message is in memory. False after a failure, too, which it then carries.
+bool placed(DeviceState& s, Qp* qp) {
+    Message& m = qp->sent.front();
+    const gpu::State state = s.copier.state_of(m.placed);
+    if (state == gpu::State::done) return true;
+    if (state == gpu::State::pending) return false;
+    s.report.say(Kind::gpu_memory, std::string(qp->name) + text(": WQE %u: ", m.index) + s.copier.problem_of(m.placed),
+                 {{"qp", qp->number}, {"index", m.index}});
+    fail_oldest(s, qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, VENDOR_LOCAL_UNMAPPED);
+    return false;
+}
+
+}  // namespace
+
 // Completes, in order, what the peer has acknowledged and what needs no answer.
 void retire(DeviceState& s, Qp* qp) {
     while (!qp->sent.empty()) {
@@ -169,6 +188,7 @@ void retire(DeviceState& s, Qp* qp) {
         if (m.packets && qp->reliable() && psn_difference(psn_add(m.first_psn, m.packets - 1), qp->acked_psn) > 0) {
             return;
         }
+        if (!placed(s, qp)) return;
         const Message done = m;
         if (s.sources) s.sources->completes(s, qp, done);
         qp->sent.pop_front();
@@ -208,6 +228,7 @@ bool serve(DeviceState& s, Qp* qp) {
                 {{"qp", qp->number}, {"index", qp->producer}, {"rung", qp->announced}, {"record", qp->producer}});
         qp->announced_ns = 0;
     }
+    if (qp->state == MLX5_QPC_STATE_RTS && qp->scattered.context && !qp->sent.empty()) retire(s, qp);
     if (qp->state == MLX5_QPC_STATE_RTS) {
         check_timers(s, qp);
         pump(s, qp);

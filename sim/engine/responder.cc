@@ -75,7 +75,14 @@ bool classify(bool reliable, uint32_t operation, Request* r) {
 // Places payload at `span`+`offset`. False: it ended here (memory is gone on either side).
 bool place(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn, const Span& span, uint64_t offset,
            const iovec& part, uint8_t vendor) {
-    const Copied result = write_in_order(s, qp, span, offset, payload_span(s, part));
+    Copied result = write_in_order(s, qp, span, offset, payload_span(s, part));
+    if (result == Copied::later && !not_yet(s, qp, packet)) {
+        result = write_in_order(s, qp, span, offset, payload_span(s, part));
+    }
+    if (result == Copied::later) {
+        packet.later = true;
+        return false;
+    }
     if (result == Copied::no_source) {
         packet.unreadable = true;  // the sender's fault; as if nothing had come
         return false;
@@ -189,7 +196,10 @@ void take_request(DeviceState& s, Qp* qp, const Packet& packet, const Request& r
         qp->gap_told = true;  // what follows is not asked for before this one comes again
         return send_answer(s, qp, static_cast<uint8_t>(AETH_RNR_NAK + qp->min_rnr_nak), psn);
     }
+    // A receiver is told with its own eyes, here and now.
+    if (!write && !s.copier.is_done(qp->placed) && not_yet(s, qp, packet)) return;
     if (!(write ? take_write(s, qp, packet, r, psn) : take_send(s, qp, packet, psn))) return;
+    if (needs_receive && !s.copier.is_done(qp->placed)) s.copier.settle();
     if (r.invalidates && !end_key(s, qp, packet, psn)) return;
     const uint32_t packets = packets_for(qp, packet.payload_bytes);
     qp->expected_psn = psn_add(psn, packets);
@@ -253,6 +263,13 @@ void take_unreliable(DeviceState& s, Qp* qp, const Packet& packet, const Request
 }
 
 }  // namespace
+
+bool not_yet(DeviceState& s, const Qp* qp, const Packet& packet) {
+    if (!packet.may_wait) s.copier.settle();
+    if (!packet.may_wait && s.copier.is_done(qp->placed)) return false;
+    packet.later = true;  // who failed does not go on: the answer says so
+    return true;
+}
 
 void refuse(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome answer, cqe_syndrome syndrome, uint8_t vendor,
             const Why& why) {

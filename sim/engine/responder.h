@@ -28,6 +28,10 @@ inline void trace_arrival(DeviceState& s, const Qp* qp, const Packet& packet, ui
                  psn, qp->number, static_cast<uint32_t>(GDA_GET(bth, packet.header, opcode)));
 }
 
+// What was written to GPU memory before is not there yet, and the packet at hand must follow it. True: so must it come
+// again later, or the queue pair has failed meanwhile; the caller leaves without a trace. False: it is there now.
+bool not_yet(DeviceState& s, const Qp* qp, const Packet& packet);
+
 // fetch.cc: a read or an atomic, in order; one that was done before.
 void take_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn);
 void repeat_fetch(DeviceState& s, Qp* qp, const Packet& packet, uint32_t psn);

@@ -28,7 +28,18 @@ bool scatter(DeviceState& s, Qp* qp, const ParsedWqe& wqe, Message* m, uint64_t 
             continue;
         }
         const uint64_t bytes = std::min(part.bytes - taken, piece.bytes - offset);
-        const Copied copied = copy(s, piece, offset, plain_span(part.address + taken, bytes, part.gpu), qp->name);
+        const Span from = plain_span(part.address + taken, bytes, part.gpu);
+        const auto fresh = gpu::Copier::Order::behind_and_fresh;  // the responder's writes before it are in the source
+        Copied copied = copy_later(s, piece, offset, from, fresh, &qp->scattered, qp->name);
+        if (copied == Copied::later && !packet.may_wait) {
+            s.copier.settle();
+            copied = copy_later(s, piece, offset, from, fresh, &qp->scattered, qp->name);
+        }
+        if (copied == Copied::later) {
+            packet.later = true;
+            return false;
+        }
+        m->placed = qp->scattered;
         if (copied == Copied::no_source) {
             packet.unreadable = true;  // the peer's memory: it says so itself
             return false;

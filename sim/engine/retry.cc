@@ -124,8 +124,20 @@ void await(DeviceState& s, Qp* qp) {
     qp->deadline_ns = qp->sent.empty() || !qp->ack_timeout ? 0 : s.now_ns + ack_wait_ns(qp);
 }
 
+namespace {
+
+// Whether the answer waits for a GPU of this process, not for the network.
+bool on_a_gpu(const DeviceState& s, const Qp* qp) {
+    if (s.copier.state_of(qp->scattered) == gpu::State::pending) return true;
+    const Qp* peer = s.port->own(qp->remote_gid) ? s.qp(qp->remote_qpn) : nullptr;
+    return peer && s.copier.state_of(peer->placed) == gpu::State::pending;
+}
+
+}  // namespace
+
 void no_answer(DeviceState& s, Qp* qp) {
     if (qp->sent.empty() || qp->rnr_until_ns) return;
+    if (on_a_gpu(s, qp)) return await(s, qp);
     // Under real time a living peer may not have been scheduled: that is not a loss.
     const bool starved =
         !Clock::is_virtual() && s.now_ns - qp->first_try_ns < BEHIND_LIMIT_NS && s.port->behind(qp->remote_gid);

@@ -134,6 +134,7 @@ struct Cq {
     bool collapsed = false, ignore_overrun = false, failed = false;
     uint32_t producer = 0;        // entries ever written
     uint32_t consumer = 0;        // 24 bits, as last read from the record
+    gpu::Job published;           // of a ring on a GPU: the last entry
     uint32_t last_solicited = 0;  // producer after the last solicited or error entry
     uint32_t announced = 0;       // producer at the last event: what was there then has been told
     bool armed = false, armed_solicited = false, arm_mailbox = false;
@@ -168,6 +169,7 @@ struct Message {
     uint8_t opcode = 0, completion = 0;
     uint16_t stream = 0;   // of an initiator that has them
     bool fetches = false;  // a read or an atomic: done when its response has arrived
+    gpu::Job placed;       // of one: its response on the way into GPU memory
     bool fenced = false;   // waits for all fetches before it
     uint32_t packets = 0;  // 0: nothing goes out (NOP); of a fetch: of its response
     uint32_t arrived = 0;  // of them
@@ -197,8 +199,10 @@ struct Reply {
     bool again = false;  // of a read or atomic that was answered before
     bool begun = false;  // of a read: its first packet has gone
     uint32_t psn = 0;
-    uint32_t msn = 0;    // messages done when it was queued: those that arrive while it waits are not answered yet
-    uint64_t value = 0;  // of an atomic: what was there before
+    uint32_t msn = 0;        // messages done when it was queued: those that arrive while it waits are not answered yet
+    gpu::Job job;            // what must be done before it goes out
+    uint32_t first_psn = 0;  // of an acknowledgement: the first that it stood for
+    uint64_t value = 0;  // of an atomic: what was there before; on a GPU it is among the results when the job is done
     uint32_t key = 0;    // of a read
     uint64_t address = 0, bytes = 0;
     const Pd* pd = nullptr;  // whose keys it may use
@@ -207,7 +211,8 @@ struct Reply {
 // An atomic that was executed: asked again, it is answered from here.
 struct AtomicResult {
     uint32_t psn = 0;
-    uint64_t value = 0;
+    uint64_t value = 0;  // when the job is done
+    gpu::Job job;        // of one on a GPU
 };
 
 // What makes a queue pair the target of dynamically connected ones.
@@ -290,6 +295,7 @@ struct Qp {
     uint64_t deadline_ns = 0;  // of the answer; 0: none awaited
     uint64_t first_try_ns = 0, rnr_until_ns = 0, rnr_since_ns = 0;
     uint32_t retries_left = 0, rnr_left = 0;
+    gpu::Job scattered;  // the last response on the way into GPU memory
     uint64_t last_doorbell = 0;
     bool rang = false;
     uint16_t announced = 0;     // producer index that a doorbell implied and the record does not show yet
@@ -305,6 +311,7 @@ struct Qp {
     Receive receive;
     uint64_t write_address = 0, write_rest = 0, write_bytes = 0;
     uint32_t write_key = 0;
+    gpu::Job placed;  // the last of what was written to GPU memory and is on its way there
     bool in_write = false, in_send = false;
     Fifo<Reply> replies;         // answers that found no room on the link, and fetched data
     uint32_t fetch_replies = 0;  // reads and atomics among them that are answered for the first time
@@ -363,7 +370,8 @@ struct DeviceState {
     CounterSet unnamed_set;         // number 0: of queue pairs that name none
     CounterSet cleared[MAX_PORTS];  // what a port had counted when a program set it to zero
     gpu::Copier copier;
-    std::atomic<int> gpu_umems{0};  // the thread reads it without the lock
+    std::atomic<int> gpu_umems{0};        // the thread reads it without the lock
+    std::vector<const Umem*> gpu_memory;  // those
 
     uint32_t slot = 0;
     uint32_t ports = 1;

@@ -151,6 +151,7 @@ bool hand_over(DeviceState& s, Qp* qp, const Message& m, Link* link, uint32_t pa
         return false;
     }
     if (packet->unreadable) return true;
+    if (packet->later) return false;
     s.trace.note(TRACE_SEND, qp->number, m.index, packet->payload_bytes, qp->cursor_psn, qp->remote_qpn,
                  static_cast<uint32_t>(GDA_GET(bth, packet->header, opcode)), packet->note_again ? TRACE_AGAIN : 0,
                  left);
@@ -180,6 +181,7 @@ Sent transmit(DeviceState& s, Qp* qp, const ParsedWqe& wqe, int* budget) {
         if (!in_window(qp, link)) return Sent::no_room;
         Packet packet;
         build_fetch(qp, wqe, qp->cursor_psn, uint64_t{at} * qp->mtu, &packet);
+        packet.may_wait = s.port->in_place(link);
         --*budget;
         if (!hand_over(s, qp, m, link, packets - at, &packet)) return Sent::no_room;
         ++qp->cursor;
@@ -193,7 +195,8 @@ Sent transmit(DeviceState& s, Qp* qp, const ParsedWqe& wqe, int* budget) {
         const uint32_t count = packets_for(qp, bytes);
         const bool last = at + count == packets;
         *budget -= 1 + static_cast<int>(bytes / BYTES_PER_TURN);
-        bool readable = gather(s, qp, s.port->in_place(link), wqe, offset, bytes);
+        packet.may_wait = s.port->in_place(link);
+        bool readable = gather(s, qp, packet.may_wait, wqe, offset, bytes);
         if (readable) {
             if (s.shadows) s.shadows->look_through(s, qp, m.index, &s.parts);
             const bool ask = last || (qp->cursor_psn + count) % ASK_EVERY < count;

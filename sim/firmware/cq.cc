@@ -131,6 +131,7 @@ Answer destroy_cq(DeviceState& s, const uint8_t* in, uint8_t* out) {
     Cq* cq = s.cqs.find(number);
     if (!cq) return {Cause::no_such_cq, text("CQ 0x%x", number)};
     if (cq->uses) return {Cause::cq_in_use, text("CQ 0x%x: %d uses", number, cq->uses)};
+    if (cq->ring.umem->gpu) s.copier.settle();
     --cq->ring.umem->uses;
     if (cq->record.umem) --cq->record.umem->uses;
     leave_page(cq);

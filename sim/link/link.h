@@ -36,6 +36,10 @@ struct Packet {
     bool note_again = false;           // sent before
     const char* note_words = nullptr;  // who made it; valid during the call only
     mutable bool unreadable = false;   // set by whoever copies the payload, when its pages are gone: nothing was sent
+    // Of a packet that is handed over within send() and not kept anywhere: its receiver may have it come again, since
+    // what came before is not placed yet. Nothing was sent then.
+    bool may_wait = false;
+    mutable bool later = false;
 };
 
 class Link {

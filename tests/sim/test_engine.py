@@ -26,6 +26,7 @@ PROGRAMS = (
     "engine_command_test",
     "engine_host_test",
     "engine_gpu_test",
+    "engine_gpu_later_test",
     "engine_fetch_test",
     "engine_datagram_test",
     "engine_shared_test",
@@ -98,7 +99,7 @@ def environment(build: Build, name: str, flavour: str, directory: Path) -> dict[
     values["TSAN_OPTIONS"] = "halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:report_signal_unsafe=0"
     if flavour != "plain":
         values["GDA_TEST_ONE_SEED_IN"] = "5"  # instrumented code is slow; test_case and the 10,000 seeds run them all
-    if name == "engine_gpu_test":
+    if name.startswith("engine_gpu_"):
         values["GDA_TEST_FAKE_CUDA"] = str(build("fake_libcuda", flavour))
     return values
 
