@@ -24,6 +24,12 @@ from gda.tools.trace.puts import STAGES
 ROOT = Path(__file__).resolve().parents[2]
 PUT = "#include <gda/kernels/put.h>\n"
 LIMIT_NS = 10_000_000_000
+SLACK_NS = 2000  # a processor reads its counter ahead of what it waits for: docs/trace.md
+
+
+def in_order(times: list[int]) -> bool:
+    return all(later - earlier > -SLACK_NS for earlier, later in itertools.pairwise(times))
+
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +59,7 @@ def test_a_put_has_every_stage_in_order(kernel: gda.Kernel, nic: gda.Nic) -> Non
     assert put["opcode"] == formats.MLX5_OPCODE_RDMA_WRITE
     times = [int(put[stage]) for stage in STAGES]
     assert min(times) > 0
-    assert times == sorted(times)
+    assert in_order(times)
     expected = ["write", "ring", "seen", "fetch", "send", "arrive", "ack", "cqe", "poll", "done"]
     assert [k for k in kinds(t, 0) if k != "seen"] == [k for k in expected if k != "seen"]
     python = [(kind_name(e["kind"]), t.texts[e["text"]]) for e in t.events if e["text"] >= 0]
@@ -62,8 +68,7 @@ def test_a_put_has_every_stage_in_order(kernel: gda.Kernel, nic: gda.Nic) -> Non
     assert python[0][1].startswith("4096 bytes at 0x")
     assert python[6][1] == "gda_kernel_put[1, 1]"
     launch, ended = (int(t.events["time_ns"][t.events["kind"] == 32 + i][0]) for i in (0, 1))
-    assert launch <= times[0]
-    assert times[-1] <= ended
+    assert in_order([launch, *times, ended])
     assert {actor.source for actor in t.actors} == {"python", "kernel", "nic"}
 
 
@@ -79,7 +84,7 @@ def test_requests_in_flight_are_told_apart(kernel: gda.Kernel, nic: gda.Nic) -> 
     for stage in STAGES:
         assert (t.puts[stage] > 0).all(), stage
     for earlier, later in itertools.pairwise(STAGES):
-        assert (t.puts[earlier] <= t.puts[later]).all(), (earlier, later)
+        assert (t.puts[later] - t.puts[earlier] > -SLACK_NS).all(), (earlier, later)
 
 
 def test_a_packet_that_is_lost_is_sent_again(kernel: gda.Kernel, nic: gda.Nic) -> None:
@@ -103,7 +108,8 @@ def test_a_refused_put_shows_where_it_was_refused(kernel: gda.Kernel, nic: gda.N
     assert put["refused"]
     assert put["syndrome"] == formats.MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR
     assert put["peer"] > 0
-    assert put["cqe"] >= put["ack"] > 0
+    assert in_order([0, put["ack"], put["cqe"]])
+    assert put["ack"] > 0
     current().clear_report()
 
 
@@ -188,7 +194,7 @@ def test_two_processes_are_one_timeline(tmp_path: Path) -> None:
     (put,) = (put for put in t.puts if put["write"] >= 0)
     times = [int(put[stage]) for stage in STAGES]
     assert min(times) > 0
-    assert times == sorted(times)
+    assert in_order(times)
     actors = {kind_name(e["kind"]): t.actors[e["actor"]].pid for e in t.events[t.events["put"] >= 0]}
     assert actors["arrive"] != actors["send"] == actors["cqe"]
 
