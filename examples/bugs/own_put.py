@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kernel that posts by itself, without the library's put, in a right form and with a planted bug.
 
-    python examples/bugs/own_put.py [right | wrong-word | wrong-key | short-ring] [diagnose]
+    python examples/bugs/own_put.py [right | wrong-word | wrong-key | short-ring | no-fence] [diagnose] [store-buffer]
 
 docs/find_a_bug.md finds each bug with the tools.
 """
@@ -11,12 +11,14 @@ import sys
 import numpy as np
 
 import gda
+import gda.sim
 
 KERNEL = r"""
 #include <gda/gda.h>
 // `count` writes of 64 bytes, told to the NIC at once; then it waits for the last one's completion.
 GDA_KERNEL(own_put)(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t count, uint32_t bug) {
     uint32_t depth = 1u << qp->log_sq_size;
+    for (uint32_t i = 0; i < count * 64; ++i) ((volatile uint8_t*)src.addr)[i] = 1;
     for (uint32_t i = 0; i < count; ++i) {
         uint8_t wqe[64] = {};
         GDA_SET(wqe_ctrl_seg, wqe, opcode, gda::prm::MLX5_OPCODE_RDMA_WRITE);
@@ -32,9 +34,9 @@ GDA_KERNEL(own_put)(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t count, uint32_t
         uint64_t* slot = (uint64_t*)(qp->sq + uint64_t(i % depth) * 64);
         for (int w = 0; w < 8; ++w) slot[w] = ((uint64_t*)wqe)[w];
     }
-    __sync_synchronize();
+    if (bug != 4) __threadfence_system();  // payload and requests before the record
     *(volatile uint32_t*)(qp->record - (bug == 1 ? 4 : 0)) = gda::be32(count);
-    __sync_synchronize();
+    if (bug != 4) __threadfence_system();  // the record before the doorbell
     uint8_t doorbell[8] = {};
     GDA_SET(send_doorbell, doorbell, wqe_index, count);
     GDA_SET(send_doorbell, doorbell, qpn, qp->qpn);
@@ -46,12 +48,14 @@ GDA_KERNEL(own_put)(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t count, uint32_t
     }
 }
 """
-BUGS = {"right": 0, "wrong-word": 1, "wrong-key": 2, "short-ring": 3}
+BUGS = {"right": 0, "wrong-word": 1, "wrong-key": 2, "short-ring": 3, "no-fence": 4}
 
 bug = sys.argv[1] if len(sys.argv) > 1 else "right"
 depth, count = (4 if bug == "short-ring" else 16), 6
 with gda.open() as nic:
-    source, target = nic.register(np.ones(384, np.uint8)), nic.register(np.zeros(384, np.uint8))
+    source, target = nic.register(np.zeros(384, np.uint8)), nic.register(np.zeros(384, np.uint8))
+    if "store-buffer" in sys.argv:
+        gda.sim.current().store_buffer(True)
     queue, peer = nic.loopback_pair(depth=depth)
     gda.Kernel(KERNEL, target="host").own_put[1, 1](queue, target, source, count, BUGS[bug])
     print("completion:", queue.read_cqe().hex(" ", 4))
