@@ -6,16 +6,19 @@ usage: python labs/01_by_hand/grade.py [FILE]
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from pathlib import Path
 from types import ModuleType
 
-import gda
-from gda import attach, formats
-
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from grading import complaints, describe, grade, load  # noqa: E402
+
+import gda  # noqa: E402
+from gda import formats  # noqa: E402
+
 SEGMENTS = (("control segment", "wqe_ctrl_seg", 0), ("remote address segment", "wqe_raddr_seg", 16),
             ("data segment", "wqe_data_seg", 32))  # fmt: skip
 EXAMPLE = {"index": 0x1234, "qpn": 0xABCDEF, "remote_address": 0x1122334455667788, "rkey": 0x0A0B0C0D,
@@ -79,11 +82,6 @@ def check_bytes(module: ModuleType) -> list[str]:
     return problems
 
 
-def describe(value: object) -> str:
-    """What a function returned, in a few words."""
-    return f"{len(value)} bytes {value[:16].hex()}" if isinstance(value, bytes) else repr(value)
-
-
 def run_on_nic(module: ModuleType) -> list[str]:
     """Posts the work request by hand on a real queue; problems, with what the NIC said."""
     with gda.open() as nic:
@@ -98,42 +96,22 @@ def run_on_nic(module: ModuleType) -> list[str]:
         queue.write_wqe(0, request)
         queue.write_record(module.doorbell_record(1))
         queue.ring(module.doorbell(request))
-        software = attach.loaded()
         deadline = time.monotonic() + WAIT_S
         while queue.read_cqe()[63] >> 4 == formats.MLX5_CQE_INVALID:
             if time.monotonic() > deadline:
-                return [f"no completion within {WAIT_S:g} s", *(software.report() if software else [])]
+                return [f"no completion within {WAIT_S:g} s", *complaints()]
         completion = formats.decode_cqe(queue.read_cqe())
         if queue.read_cqe()[63] >> 4 != formats.MLX5_CQE_REQ:
-            return ["the NIC answered with an error:", completion, *(software.report() if software else [])]
+            return ["the NIC answered with an error:", completion, *complaints()]
         if target.read(0, 64) != source.read(0, 64):
             return ["a completion came, but the data is not there"]
         print(completion)
     return []
 
 
-def load(path: Path) -> ModuleType:
-    """The student's file as a module."""
-    spec = importlib.util.spec_from_file_location("exercise", path)
-    if spec is None or spec.loader is None or not path.exists():
-        sys.exit(f"{path}: no such Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def main(argv: list[str]) -> int:
-    """0 when everything is right."""
-    module = load(Path(argv[0]) if argv else HERE / "exercise.py")
-    problems = check_bytes(module)
-    if not problems:
-        print("all fields are right; now the NIC runs them")
-        problems = run_on_nic(module)
-    for problem in problems:
-        print(f"wrong: {problem}")
-    print("lab 1: ok" if not problems else f"lab 1: {len(problems)} to mend")
-    return bool(problems)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    CHECKS = (
+        ("each field", lambda path: check_bytes(load(path))),
+        ("all fields are right; now the NIC runs them", lambda path: run_on_nic(load(path))),
+    )
+    sys.exit(grade(1, HERE, "exercise.py", CHECKS, sys.argv[1:]))

@@ -3,33 +3,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from planted import Lab
 
-ROOT = Path(__file__).resolve().parents[2]
-LAB = ROOT / "labs" / "01_by_hand"
-
-
-def grade(path: Path) -> tuple[int, str]:
-    result = subprocess.run(
-        [sys.executable, LAB / "grade.py", path],
-        capture_output=True, text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    return result.returncode, result.stdout + result.stderr
+LAB = Lab("01_by_hand")
 
 
 def test_solution_passes_on_the_nic() -> None:
-    code, text = grade(LAB / "solution.py")
-    assert code == 0 and text.rstrip().endswith("lab 1: ok"), text
-    assert "the NIC runs them" in text
+    assert "the NIC runs them" in LAB.passes()
 
 
 def test_empty_exercise_is_told_what_is_missing() -> None:
-    code, text = grade(LAB / "exercise.py")
+    code, text = LAB.grade(LAB.exercise)
     assert code == 1
     assert "rkey is 0x0, should be 0xa0b0c0d: it is not filled in" in text
 
@@ -37,7 +24,7 @@ def test_empty_exercise_is_told_what_is_missing() -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "said"),
     [
-        ('"\\>QII"', '"<QII"', "its bytes are reversed"),
+        ('">QII"', '"<QII"', "its bytes are reversed"),
         ("qpn << 8 | 3", "qpn << 8 | 1", "counts 16-byte segments"),
         ("3, 0x08, 0)", "3, 0x00, 0)", "the NIC writes no completion"),
         ("written & 0xFFFF", "written", "modulo 2^16"),
@@ -45,9 +32,19 @@ def test_empty_exercise_is_told_what_is_missing() -> None:
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, right: str, wrong: str, said: str) -> None:
-    right = right.replace("\\", "")
-    text = (LAB / "solution.py").read_text()
-    assert right in text
-    (tmp_path / "mine.py").write_text(text.replace(right, wrong))
-    code, output = grade(tmp_path / "mine.py")
-    assert code == 1 and said in output, output
+    LAB.names(tmp_path, right, wrong, said)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("while True: pass", "did not come to an end within 5 s: line 21, in doorbell_record"),
+        ("return written.no_such_thing", "line 21 of mine.py ends with AttributeError"),
+        ("import ctypes; ctypes.string_at(8)", "signal 11: it read or wrote memory that is not there"),
+    ],
+)
+def test_files_that_do_not_end_well(tmp_path: Path, wrong: str, said: str) -> None:
+    text = LAB.solution.read_text().replace('return struct.pack(">I", written & 0xFFFF)', wrong)
+    (tmp_path / "mine.py").write_text(text)
+    code, output = LAB.grade(tmp_path / "mine.py", "--limit", "5")
+    assert code == 1 and said in output and output.rstrip().endswith("lab 1: 1 to mend"), output
