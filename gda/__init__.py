@@ -8,6 +8,7 @@ The layers, from the floor up; each is public and imports only those before it:
 - `gda.attach`: puts the software ConnectX behind libibverbs in this process.
 - `gda.nic`: what the NIC knows: devices, commands, memory, placement, queues, handles.
 - `gda.run`: where device code runs: a GPU, or the CPU with the grid asked for.
+- `gda.comm`: programs of several processes: how ranks find each other.
 - `gda.tools`, `gda.sim`: readers, measurers and the steering of the software NIC.
 
 Most programs need only the names below.

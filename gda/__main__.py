@@ -8,10 +8,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from gda.commands import bench, demo, doctor, inspect, live, pcap, profile, record, sim, trace
+from gda.commands import bench, demo, doctor, inspect, launch, live, pcap, profile, record, sim, trace
 from gda.errors import GdaError
 
-COMMANDS = (demo, doctor, inspect, live, profile, trace, pcap, bench, record, sim)  # in the order of --help
+COMMANDS = (demo, doctor, launch, inspect, live, profile, trace, pcap, bench, record, sim)  # in the order of --help
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,7 +13,10 @@ from pathlib import Path
 
 from gda.errors import ArgumentError
 
-__all__ = ["VARIABLES", "Variable", "cache_directory", "checked", "environment_with_preload", "get", "keep_no_caches"]
+__all__ = [
+    "VARIABLES", "Variable", "cache_directory", "checked", "environment_of_rank", "environment_with_preload", "get",
+    "keep_no_caches", "launcher",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,10 @@ VARIABLES = {
         Variable("GDA_CACHE", "", (), "directory of compiled device code; default: ~/.cache/gda"),
         Variable("GDA_CXX", "", (), "C++ compiler for device code on the CPU; default: g++, c++ or clang++"),
         Variable("GDA_CXXFLAGS", "", (), "more flags for that compiler, for example -fsanitize=address"),
+        Variable("GDA_BOOTSTRAP", "auto", ("auto", "torch", "mpi", "own"), "how ranks find each other (programs.md)"),
+        Variable("GDA_RANK", "", (), "which rank of its program this process is, from 0 on"),
+        Variable("GDA_SIZE", "", (), "how many ranks the program has"),
+        Variable("GDA_RENDEZVOUS", "", (), "where they meet: an empty directory, or tcp://HOST:PORT of rank 0"),
         Variable("GDA_SIM_LIBRARY", "", (), "another build of the software NIC to load, for example a sanitized one"),
         Variable("GDA_SIM_DIRECTORY", "", (), "where NICs meet (mode 1777: all users); default: /dev/shm/gda-sim-UID"),
         Variable("GDA_SIM_NICS", "1", tuple("12345678"), "how many software NICs the process has: mlx5_0, mlx5_1, ..."),
@@ -83,6 +90,21 @@ def environment_with_preload(libraries: Iterable[str]) -> dict[str, str]:
     present = environment.get("LD_PRELOAD", "")
     environment["LD_PRELOAD"] = ":".join([*libraries, *([present] if present else [])])
     return environment
+
+
+def environment_of_rank(rank: int, size: int, rendezvous: str) -> dict[str, str]:
+    """Environment of a process that is to be this rank of a program."""
+    return os.environ | {
+        "GDA_BOOTSTRAP": "own", "GDA_RANK": str(rank), "GDA_SIZE": str(size), "GDA_RENDEZVOUS": rendezvous,
+    }  # fmt: skip
+
+
+def launcher() -> str:
+    """Who started this process, by what it left in the environment: "torchrun", "mpirun", or "" for nobody known."""
+    if {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+        return "torchrun"
+    # Open MPI's; that of MPICH, Intel MPI and Slurm's PMI.
+    return "mpirun" if {"OMPI_COMM_WORLD_RANK", "PMI_RANK"} & os.environ.keys() else ""
 
 
 def keep_no_caches() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 __all__ = [
     "ArgumentError",
+    "BootstrapError",
     "CheckError",
     "ClosedError",
     "CommandError",
@@ -27,6 +28,7 @@ __all__ = [
     "OrderingError",
     "OutOfBoundsError",
     "PathMtuError",
+    "PeerLostError",
     "PostError",
     "QueueFullError",
     "UnavailableError",
@@ -79,6 +81,31 @@ class PostError(VerbsError):
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         return type(self), (self.call, int(self.errno or 0), self.advice, self.reason, self.posted)
+
+
+class BootstrapError(GdaError):
+    """Ranks could not exchange what they must know of each other. Has `rank` (None: of no single one) and `phase`."""
+
+    def __init__(self, message: str, rank: int | None = None, phase: int = 0, advice: str = "") -> None:
+        super().__init__(message, advice)
+        self.rank = rank
+        self.phase = phase
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (self.message, self.rank, self.phase, self.advice)
+
+
+class PeerLostError(GdaError):
+    """A rank of the team has ended or does not answer. Has `rank`, `host` and `pid`."""
+
+    def __init__(self, message: str, rank: int, host: str, pid: int, advice: str = "") -> None:
+        super().__init__(message, advice)
+        self.rank = rank
+        self.host = host
+        self.pid = pid
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return type(self), (self.message, self.rank, self.host, self.pid, self.advice)
 
 
 class CommandError(GdaError):

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the ranks of a program find each other and exchange a few bytes. Called by team.py; document: docs/programs.md.
+
+`find()` takes the launcher at hand: torch.distributed, mpi4py, or our own rendezvous. What carries the bytes is a
+Carrier; here is what is the same for all: records that are checked, phases, deadlines, and who has died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from gda import config
+from gda.comm import record
+from gda.comm.record import NO_WORLD, Record
+from gda.errors import ArgumentError, BootstrapError, DeadlineError, PeerLostError
+
+__all__ = ["Bootstrap", "Carrier", "Identity", "find", "threads"]
+
+DEADLINE_S = 60.0  # for all ranks to come
+
+
+class Carrier(Protocol):
+    """What moves one record of each rank to all ranks."""
+
+    name: str
+    rank: int
+    size: int
+
+    def exchange(self, data: bytes, phase: int, deadline_s: float, watch: Watch) -> list[bytes]:
+        """The records of all ranks, by rank. Calls `watch.look(missing)` while it waits for those ranks."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds; twice is no error."""
+        ...
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a rank is: host, process, and when that process began (so that a number that is used again is another)."""
+
+    rank: int
+    host: str
+    boot: str
+    pid: int
+    began: int
+
+    @classmethod
+    def own(cls, rank: int) -> Identity:
+        """Of this process."""
+        pid = os.getpid()
+        return cls(rank, socket.gethostname(), _boot(), pid, _began(pid) or 0)
+
+    def to_bytes(self) -> bytes:
+        """Bytes for the others."""
+        host = self.host.encode()[:255]
+        return struct.pack(">IIQ36sB", self.rank, self.pid, self.began, self.boot.encode(), len(host)) + host
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Identity:
+        """Read what to_bytes made; the record around it was checked."""
+        rank, pid, began, boot, length = struct.unpack_from(">IIQ36sB", data)
+        host = data[struct.calcsize(">IIQ36sB") :][:length].decode()
+        return cls(rank, host, boot.rstrip(b"\0").decode(), pid, began)
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} ({self.host}, process {self.pid})"
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it runs under the same Linux, where its death can be seen."""
+        return self.boot == _boot() and bool(self.boot)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its process is known to have ended; False for one on another host."""
+        return self.is_here and _began(self.pid) != self.began
+
+
+class Watch:
+    """Looks whether ranks that are waited for still live, as far as they are known."""
+
+    def __init__(self) -> None:
+        self.ranks: Sequence[Identity] = ()
+
+    def look(self, missing: Sequence[int]) -> None:
+        """Raise PeerLostError for the first of `missing` whose process has ended."""
+        for rank in missing:
+            if rank < len(self.ranks) and self.ranks[rank].is_dead:
+                raise lost(self.ranks[rank], "its process has ended")
+
+
+def lost(who: Identity, why: str) -> PeerLostError:
+    """The exception that names it."""
+    return PeerLostError(
+        f"{who} is lost: {why}", rank=who.rank, host=who.host, pid=who.pid,
+        advice="look at what it said last; the others can close and begin again without it",
+    )  # fmt: skip
+
+
+def missing_error(phase: int, missing: Sequence[int], ranks: Sequence[Identity], deadline_s: float) -> DeadlineError:
+    """The exception for ranks that did not come in time."""
+    names = ", ".join(str(ranks[r]) if r < len(ranks) else f"rank {r}" for r in missing)
+    error = DeadlineError(
+        f"phase {phase}: nothing came from {names} within {deadline_s:g} s",
+        advice="see that every rank was started and makes the same calls in the same order; gda.init(deadline_s=...) "
+        "waits longer",
+    )
+    error.rank = missing[0] if missing else None
+    return error
+
+
+class Bootstrap:
+    """The exchange among ranks: `rank`, `size`, allgather, barrier; each with a deadline.
+
+    Making one is collective: all ranks tell who they are (`ranks`), then that all were told the same. What fails leaves
+    no rank behind that believes itself connected.
+    """
+
+    def __init__(self, carrier: Carrier, *, deadline_s: float = DEADLINE_S) -> None:
+        if not deadline_s > 0:
+            raise ArgumentError(f"deadline_s={deadline_s!r} is not a positive time in seconds")
+        self.carrier, self.deadline_s = carrier, deadline_s
+        self.rank, self.size = carrier.rank, carrier.size
+        self.phase = 0
+        self._world = NO_WORLD
+        self._watch = Watch()
+        self._broken = ""
+        try:
+            own = secrets.token_bytes(16) + Identity.own(self.rank).to_bytes()
+            everybody = self.allgather(own)
+            self._watch.ranks = self.ranks = [Identity.from_bytes(one[16:]) for one in everybody]
+            self._world = everybody[0][:16]
+            told = hashlib.sha256(b"".join(everybody)).digest()
+            for rank, other in enumerate(self.allgather(told)):
+                if other != told:
+                    raise BootstrapError(
+                        f"phase 1, rank {rank}: it was told of other ranks than this one", rank=rank, phase=1,
+                        advice="records of two programs met in one place: take an empty one",
+                    )  # fmt: skip
+        except BaseException:
+            carrier.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Bootstrap rank {self.rank} of {self.size} by {self.carrier.name}, phase {self.phase}>"
+
+    def allgather(self, payload: bytes, deadline_s: float | None = None) -> list[bytes]:
+        """What every rank gave, by rank. Collective.
+
+        Raises PeerLostError for a rank whose process has ended, DeadlineError for one that does not come,
+        BootstrapError for a record that is not the one due; nothing can be exchanged afterwards.
+        """
+        if self._broken:
+            raise BootstrapError(
+                f"phase {self.phase}: the exchange has failed before ({self._broken})", phase=self.phase,
+                advice="close the team and make another",
+            )  # fmt: skip
+        limit = self.deadline_s if deadline_s is None else deadline_s
+        own = Record(record.DATA, self._world, self.rank, self.size, self.phase, bytes(payload))
+        try:
+            records = self.carrier.exchange(own.to_bytes(), self.phase, limit, self._watch)
+            answer = []
+            for rank, data in enumerate(records):
+                one = record.read(data, self.phase, f"rank {rank}")
+                record.check(one, kind=record.DATA, world=self._world, rank=rank, size=self.size, phase=self.phase)
+                answer.append(one.payload)
+        except BaseException as error:
+            self._broken = str(error).split("\n")[0] or type(error).__name__
+            raise
+        self.phase += 1
+        return answer
+
+    def barrier(self, deadline_s: float | None = None) -> None:
+        """Return when all ranks have called it. Collective."""
+        self.allgather(b"", deadline_s)
+
+    def close(self) -> None:
+        """End this rank's part; the others need not do the same now."""
+        self._broken = self._broken or "it was closed"
+        self.carrier.close()
+
+
+def find(deadline_s: float = DEADLINE_S) -> Carrier:
+    """The carrier of the launcher at hand.
+
+    GDA_BOOTSTRAP decides, or (auto) the first of: GDA_RANK is set; torch.distributed is initialized; torchrun's
+    environment; mpirun's environment; else this process is a world of its own.
+    """
+    from gda.comm import launchers, rendezvous
+
+    wanted = config.get("GDA_BOOTSTRAP")
+    launcher = config.launcher()
+    if wanted == "own" or (wanted == "auto" and config.get("GDA_RANK")):
+        return rendezvous.from_environment(deadline_s)
+    if wanted == "torch" or (wanted == "auto" and (launchers.torch_is_initialized() or launcher == "torchrun")):
+        return launchers.TorchCarrier(deadline_s)
+    if wanted == "mpi" or (wanted == "auto" and launcher == "mpirun"):
+        return launchers.MpiCarrier()
+    return threads(1)[0]
+
+
+class _Meeting:
+    """Where the threads of a world of one process meet."""
+
+    def __init__(self, size: int) -> None:
+        self.changed = threading.Condition()
+        self.given: dict[int, dict[int, bytes]] = {}
+        self.size = size
+
+
+class _ThreadCarrier:
+    """A rank that is a thread of this process."""
+
+    name = "threads of one process"
+
+    def __init__(self, rank: int, meeting: _Meeting) -> None:
+        self.rank, self.size, self._meeting = rank, meeting.size, meeting
+
+    def exchange(self, data: bytes, phase: int, deadline_s: float, watch: Watch) -> list[bytes]:
+        """See Carrier."""
+        meeting = self._meeting
+        with meeting.changed:
+            given = meeting.given.setdefault(phase, {})
+            given[self.rank] = data
+            meeting.given.pop(phase - 2, None)  # all have read it: all have come to phase - 1
+            meeting.changed.notify_all()
+            if not meeting.changed.wait_for(lambda: len(given) == self.size, deadline_s):
+                missing = [rank for rank in range(self.size) if rank not in given]
+                raise missing_error(phase, missing, watch.ranks, deadline_s)
+            return [given[rank] for rank in range(self.size)]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def threads(size: int) -> list[Carrier]:
+    """Carriers for a world whose ranks are threads of this process; each thread passes its own to gda.init()."""
+    if not isinstance(size, int) or size < 1:
+        raise ArgumentError(f"a world of {size!r} ranks", "at least 1")
+    meeting = _Meeting(size)
+    return [_ThreadCarrier(rank, meeting) for rank in range(size)]
+
+
+def _boot() -> str:
+    """This run of this Linux; empty where it does not say."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def _began(pid: int) -> int | None:
+    """When a process of this host began, in clock ticks since boot; None when it has ended (also as a zombie)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state, *fields = text.rpartition(") ")[2].split()
+    return None if state in "ZX" else int(fields[18])  # proc_pid_stat(5): field 22, starttime

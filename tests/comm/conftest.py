@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layer `comm`: ranks are threads of this process, or processes of this host, on the software NIC."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gda import config
+
+PATIENCE_S = 60.0  # for a world of threads: this bounds a test, and no test waits for it
+
+
+@pytest.fixture(autouse=True)
+def nobody_launched_this(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GDA_NIC", "software")
+    for name in ("GDA_BOOTSTRAP", "GDA_RANK", "GDA_SIZE", "GDA_RENDEZVOUS", "RANK", "WORLD_SIZE", "PMI_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    assert config.launcher() == ""
+
+
+def world(size: int, work: Callable[[int], Any]) -> list[Any]:
+    """What `work(rank)` answers, or raises, in a thread for each rank."""
+    answers: list[Any] = [None] * size
+
+    def run(rank: int) -> None:
+        try:
+            answers[rank] = work(rank)
+        except Exception as error:
+            answers[rank] = error
+
+    ranks = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(PATIENCE_S)
+        assert not rank.is_alive(), "a rank hangs"
+    return answers
+
+
+def whole_world(size: int, work: Callable[[int], Any]) -> list[Any]:
+    """The same where no rank may fail."""
+    answers = world(size, work)
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    return answers

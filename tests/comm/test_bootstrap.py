@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks find each other by every carrier of our own; who is not due, dead or late is named, and nobody is half in."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from gda.comm import bootstrap, record, rendezvous
+from gda.comm.bootstrap import Bootstrap, Identity
+from gda.comm.record import NO_WORLD, Record
+from gda.errors import ArgumentError, BootstrapError, DeadlineError, PeerLostError
+from tests.comm.conftest import whole_world, world
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture(params=["directory", "tcp", "threads"])
+def carriers(request: pytest.FixtureRequest, tmp_path: Path):
+    """Makes the carrier of a rank of a world of so many."""
+    place = str(tmp_path / "meet") if request.param == "directory" else f"tcp://127.0.0.1:{free_port()}"
+    shared: dict[int, list[bootstrap.Carrier]] = {}
+    lock = threading.Lock()
+
+    def make(rank: int, size: int, deadline_s: float = 20.0) -> bootstrap.Carrier:
+        if request.param != "threads":
+            return rendezvous.carrier(rank, size, place, deadline_s)
+        with lock:
+            return shared.setdefault(size, bootstrap.threads(size))[rank]
+
+    return make
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_all_learn_what_each_gave(carriers, size: int) -> None:
+    def work(rank: int) -> list[list[bytes]]:
+        meeting = Bootstrap(carriers(rank, size), deadline_s=20)
+        try:
+            answers = [meeting.allgather(bytes([rank]) * (rank + n)) for n in range(3)]
+            meeting.barrier()
+            assert meeting.phase == 6 and [one.rank for one in meeting.ranks] == list(range(size))
+            return answers
+        finally:
+            meeting.close()
+
+    for answers in whole_world(size, work):
+        assert answers == [[bytes([r]) * (r + n) for r in range(size)] for n in range(3)]
+
+
+def test_a_directory_is_empty_afterwards(tmp_path: Path) -> None:
+    def work(rank: int) -> None:
+        meeting = Bootstrap(rendezvous.carrier(rank, 3, str(tmp_path), 20), deadline_s=20)
+        meeting.allgather(b"x")
+        meeting.close()
+
+    for _ in range(2):  # and can be used again
+        whole_world(3, work)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_who_does_not_come_is_named(carriers) -> None:
+    with pytest.raises(DeadlineError, match="phase 0: nothing came from rank 1"):
+        Bootstrap(carriers(0, 2), deadline_s=0.2)
+
+
+def test_a_try_that_failed_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DeadlineError):
+        Bootstrap(rendezvous.carrier(0, 2, str(tmp_path), 1), deadline_s=0.1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_exchanged_after_a_failure(carriers) -> None:
+    kept: list[Bootstrap] = []
+
+    def work(rank: int) -> str:
+        meeting = Bootstrap(carriers(rank, 2), deadline_s=20)
+        kept.append(meeting)  # rank 1 does not leave: it only does not come
+        if rank == 0:
+            with pytest.raises(DeadlineError):
+                meeting.allgather(b"", deadline_s=0.1)
+            with pytest.raises(BootstrapError, match="has failed before") as caught:
+                meeting.barrier()
+            assert caught.value.phase == 2
+        return "ok"
+
+    assert whole_world(2, work) == ["ok", "ok"]
+
+
+def test_sizes_that_differ(carriers, request: pytest.FixtureRequest) -> None:
+    if "threads" in request.node.name:
+        return  # there the size is that of the meeting
+    answers = world(2, lambda rank: Bootstrap(carriers(rank, 2 + rank), deadline_s=1))
+    assert all(isinstance(answer, (BootstrapError, DeadlineError)) for answer in answers)
+    assert any("believes in a world of" in str(answer) for answer in answers)
+
+
+def test_two_of_one_rank_in_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "0.1").write_bytes(b"")
+    with pytest.raises(BootstrapError, match=r"phase 0, rank 1: its record is in .* already"):
+        Bootstrap(rendezvous.carrier(1, 2, str(tmp_path), 1), deadline_s=1)
+
+
+def test_a_cut_record_in_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "0.1").write_bytes(Record(record.DATA, NO_WORLD, 1, 2, 0, b"x" * 40).to_bytes()[:-9])
+    with pytest.raises(BootstrapError, match="phase 0: the record of rank 1 is cut"):
+        Bootstrap(rendezvous.carrier(0, 2, str(tmp_path), 1), deadline_s=1)
+
+
+def test_a_rank_that_closed_is_not_waited_for(tmp_path: Path) -> None:
+    def work(rank: int) -> None:
+        meeting = Bootstrap(rendezvous.carrier(rank, 2, str(tmp_path), 20), deadline_s=20)
+        if rank == 1:
+            return meeting.close()
+        with pytest.raises(BootstrapError, match=r"phase 2: rank 1 \(.*\) has closed its team"):
+            meeting.barrier()
+        return meeting.close()
+
+    whole_world(2, work)
+
+
+@pytest.mark.parametrize("rank, words", [(1, "which has come already"), (7, "of 3")])
+def test_two_of_one_rank_by_tcp(rank: int, words: str) -> None:
+    port = free_port()
+    hello = Record(record.DATA, NO_WORLD, rank, 3, 0, b"").to_bytes()
+
+    def strangers() -> None:
+        for _ in range(2):
+            one = rendezvous.TcpCarrier(1, 3, "127.0.0.1", port, 20)
+            one._peers[0].sendall(hello)
+            kept.append(one)
+
+    kept: list[rendezvous.TcpCarrier] = []
+    thread = threading.Thread(target=strangers)
+    thread.start()
+    with pytest.raises(BootstrapError, match=words):
+        Bootstrap(rendezvous.TcpCarrier(0, 3, "127.0.0.1", port, 20), deadline_s=20)
+    thread.join()
+    for one in kept:
+        one.close()
+
+
+@pytest.mark.parametrize(
+    "data, words",
+    [
+        (b"GET / HTTP/1.1\r\nHost: here\r\nUser-Agent: somebody\r\n\r\n", "is no record of this library"),
+        (Record(record.DATA, NO_WORLD, 1, 2, 0, b"x" * 99).to_bytes()[:-20], "is cut"),
+        (b"", "the connection to 127.0.0.1:.* has ended"),
+    ],
+)
+def test_foreign_and_cut_records_by_tcp(data: bytes, words: str) -> None:
+    port = free_port()
+
+    def stranger() -> None:
+        one = rendezvous.TcpCarrier(1, 2, "127.0.0.1", port, 20)
+        one._peers[0].sendall(data)
+        one.close()
+
+    thread = threading.Thread(target=stranger)
+    thread.start()
+    with pytest.raises(BootstrapError, match=words):
+        Bootstrap(rendezvous.TcpCarrier(0, 2, "127.0.0.1", port, 20), deadline_s=20)
+    thread.join()
+
+
+DYING = """
+import os, signal, sys
+from gda.comm import bootstrap
+meeting = bootstrap.Bootstrap(bootstrap.find(20), deadline_s=20)
+if meeting.rank == 1:
+    print("mine is", os.getpid(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    meeting.allgather(b"", deadline_s=20)
+except Exception as error:
+    print(type(error).__name__, error.rank, error.pid, flush=True)
+"""
+
+
+@pytest.mark.parametrize("by", ["directory", "tcp"])
+def test_a_rank_that_is_killed_is_named(tmp_path: Path, by: str) -> None:
+    from gda import config
+
+    place = str(tmp_path / "meet") if by == "directory" else f"tcp://127.0.0.1:{free_port()}"
+    command = [sys.executable, "-c", DYING]
+    ranks = [
+        subprocess.Popen(command, env=config.environment_of_rank(rank, 3, place), stdout=subprocess.PIPE, text=True)
+        for rank in range(3)
+    ]
+    said = [one.communicate(timeout=60)[0] for one in ranks]
+    pid = said[1].split()[-1]
+    assert said[0] == said[2] == f"PeerLostError 1 {pid}\n"
+
+
+def test_identities() -> None:
+    own = Identity.own(3)
+    assert Identity.from_bytes(own.to_bytes()) == own
+    assert own.is_here and not own.is_dead
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    before = Identity(0, own.host, own.boot, gone.pid, own.began + 1)
+    gone.wait()
+    assert before.is_dead
+    assert not Identity(0, "elsewhere", "another boot", gone.pid, 1).is_dead  # nothing is known of it
+    watch = bootstrap.Watch()
+    watch.ranks = [before]
+    with pytest.raises(PeerLostError, match=f"rank 0 .*process {gone.pid}.* is lost"):
+        watch.look([0])
+
+
+@pytest.mark.parametrize(
+    "rank, size, place, words",
+    [
+        ("1", "", "x", "GDA_SIZE='' is not"), ("-1", "2", "x", "GDA_RANK='-1' is not"), ("2", "2", "x", "rank 2 of 2"),
+        ("0", "2", "", "GDA_RENDEZVOUS is not set"), ("0", "2", "tcp://host", "is not tcp://HOST:PORT"),
+        ("0", "2", "tcp://host:70000", "is not tcp://HOST:PORT"),
+    ],
+)  # fmt: skip
+def test_wrong_environment(monkeypatch: pytest.MonkeyPatch, rank: str, size: str, place: str, words: str) -> None:
+    for name, value in (("GDA_RANK", rank), ("GDA_SIZE", size), ("GDA_RENDEZVOUS", place)):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ArgumentError, match=words):
+        bootstrap.find()
+
+
+def test_without_a_launcher_a_process_is_its_own_world() -> None:
+    meeting = Bootstrap(bootstrap.find())
+    assert (meeting.rank, meeting.size) == (0, 1) and meeting.allgather(b"me") == [b"me"]
