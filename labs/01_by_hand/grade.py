@@ -14,61 +14,23 @@ from types import ModuleType
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
+from fields import problems_of  # noqa: E402
 from grading import complaints, describe, grade, load  # noqa: E402
 
 import gda  # noqa: E402
 from gda import formats  # noqa: E402
 
-SEGMENTS = (("control segment", "wqe_ctrl_seg", 0), ("remote address segment", "wqe_raddr_seg", 16),
-            ("data segment", "wqe_data_seg", 32))  # fmt: skip
 EXAMPLE = {"index": 0x1234, "qpn": 0xABCDEF, "remote_address": 0x1122334455667788, "rkey": 0x0A0B0C0D,
            "local_address": 0x0102030405060708, "lkey": 0x1A2B3C4D, "length": 0x300}  # fmt: skip
 WAIT_S = 2.0
 
 
-def expected_request(values: dict[str, int]) -> dict[str, dict[str, int]]:
-    """What each field must be, by the formats of the project."""
-    return {
-        "wqe_ctrl_seg": {
-            "opmod": 0, "wqe_index": values["index"], "opcode": 0x08, "qp_or_sq": values["qpn"], "ds": 3,
-            "signature": 0, "dci_stream_channel_id": 0, "fm": 0, "ce": 2, "se": 0, "imm": 0,
-        },
-        "wqe_raddr_seg": {"raddr": values["remote_address"], "rkey": values["rkey"]},
-        "wqe_data_seg": {"byte_count": values["length"], "lkey": values["lkey"], "addr": values["local_address"]},
-    }  # fmt: skip
-
-
-def hint(field: str, got: int, right: int, width_bits: int) -> str:
-    """A guess at the mistake behind a wrong value."""
-    width = max(1, (width_bits + 7) // 8)
-    if width > 1 and got == int.from_bytes((right % (1 << 8 * width)).to_bytes(width, "little"), "big"):
-        return ": its bytes are reversed; the NIC reads big-endian"
-    if field == "ds":
-        return ": the length of the whole work request counts 16-byte segments: 48 bytes are 3"
-    if field == "ce" and got == 0:
-        return ": without the flag 0x08 the NIC writes no completion"
-    if got == 0:
-        return ": it is not filled in"
-    return ""
-
-
 def check_bytes(module: ModuleType) -> list[str]:
     """Problems of the three functions' bytes; empty when all are right."""
-    problems = []
     request = module.work_request(**EXAMPLE)
     if not isinstance(request, bytes) or len(request) != 48:
         return [f"work_request must return 48 bytes, not {describe(request)}"]
-    wanted = expected_request(EXAMPLE)
-    for title, name, at in SEGMENTS:
-        layout = formats.structs[name]
-        fields = layout.unpack(request[at : at + 16])
-        for field, right in wanted[name].items():
-            got = fields[field]
-            if got != right:
-                width = layout.fields[field].width_bits
-                problems.append(
-                    f"{title}: {field} is 0x{got:x}, should be 0x{right:x}{hint(field, got, right, width)}"
-                )
+    problems = problems_of(request, EXAMPLE)
     for written, right_bytes in ((1, b"\0\0\0\1"), (0x10002, b"\0\0\0\2")):
         got_bytes = module.doorbell_record(written)
         if got_bytes != right_bytes:
