@@ -208,6 +208,7 @@ def test_a_gpus_kernels_leave_the_same_events() -> None:
     assert actor.clock["rate"] == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.gda_complaints("retries-exceeded")
 @pytest.mark.gpu
 def test_the_ring_of_a_waiting_gpu_kernel_can_be_read() -> None:
     """Nobody completes the put: its events are there while the kernel still waits."""

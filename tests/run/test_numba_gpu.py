@@ -138,6 +138,7 @@ def test_launched_by_numba_itself() -> None:
         assert (np.frombuffer(dst.read(0, 256), np.uint64) == 3 * np.arange(32) + 1).all()
 
 
+@pytest.mark.gda_complaints("key-unknown", "refused-by-peer")
 def test_what_the_kernel_reports_is_raised() -> None:
     values = cuda.device_array(1, np.uint64)
     with gda.open() as nic:
