@@ -43,6 +43,12 @@ def causes(seen: Live) -> list[Finding]:
     if not any(finding.rank >= LIKELY for finding in found):  # else it waits for that
         found += _waiting(seen)
     found.sort(key=lambda finding: -finding.rank)
+    if not found and (hidden := [f"0x{queue.qpn:06x}" for queue in seen.queues if queue.notes]):
+        return [Finding(
+            f"nothing wrong is visible, but not all is: {', '.join(hidden)}",
+            "what a kernel posted to these queue pairs and what it has read cannot be seen from here",
+            "see what is named as not visible above",
+        )]  # fmt: skip
     return found or [Finding("nothing wrong is visible", "no request stands still, and the NIC has no complaint")]
 
 

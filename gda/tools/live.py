@@ -235,13 +235,14 @@ def _of_library(process: Process, slot: int, facts: dict[str, Any]) -> LiveQueue
         queue.remote = facts["remote"][0], bytes.fromhex(facts["remote"][1])
     queue.counters_before = facts["counters"]
     parts = facts["parts"]
+    unseen: dict[str, dict[str, None]] = {}  # reason to parts, in the order they were asked for
 
     def copy(part: str, offset: int = 0, size: int = 0) -> bytes | None:
         kind, address, length = parts[part]
         try:
             return _copy(process, slot, part, kind, (address, offset, size or length))
         except GdaError as error:
-            queue.notes.append(f"{part}: {error.message}")
+            unseen.setdefault(f"{error.message}; {error.advice}" if error.advice else error.message, {})[part] = None
             return None
 
     handle = copy("handle")
@@ -255,6 +256,7 @@ def _of_library(process: Process, slot: int, facts: dict[str, Any]) -> LiveQueue
     queue.cq_entries = parts["cq"][2] // _CQE
     last = (queue.member("cq_consumed") or 0) if not queue.collapsed else 0
     queue.cqes = _last_cqes(last, queue.cq_entries, lambda slot: copy("cq", slot * _CQE, _CQE))
+    queue.notes += [f"{', '.join(those)}: {reason}" for reason, those in unseen.items()]
     return queue
 
 

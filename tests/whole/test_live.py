@@ -480,21 +480,3 @@ def test_the_complaints_of_the_nic_are_seen_from_outside(nic, regions, kernel):
     assert gda.live().nics[0].complaints == attach.software_nic().report() != []
     attach.software_nic().clear_report()
     assert gda.live().nics[0].complaints == []
-
-
-@pytest.mark.gpu
-def test_queues_in_gpu_memory_are_read_from_within_and_not_from_outside() -> None:
-    with gda.open() as nic:
-        if nic.gpu is None:
-            pytest.skip(f"not run: {nic.no_gpu_reason}")
-        a, b = nic.loopback_pair(placement="gpu")
-        regions = nic.allocate(4096, "gpu"), nic.allocate(4096, "gpu")
-        kernel = gda.Kernel(KERNELS, target="gpu")
-        kernel.post[1, 1](a, regions[1], regions[0], 3, formats.GDA_MORE)
-        queue = gda.live().queue(a.qpn)
-        assert queue.reserved == 3 and not queue.notes and b.state == "RTS"
-        assert first(gda.live()) == f"queue pair 0x{a.qpn:06x}: posted but not rung: 3 basic blocks"
-        if why := why_not_from_outside():
-            pytest.skip(f"not run: {why}")
-        shown = command(str(os.getpid()))
-        assert "in GPU memory of process" in shown.stdout and "call gda.live() in the program" in shown.stdout
