@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import re
@@ -111,6 +112,7 @@ def hang(machine: Machine) -> Line:
 
 
 def crash(machine: Machine) -> Line:
+    faulthandler.disable()  # pytest's, which would print where
     os.kill(os.getpid(), signal.SIGSEGV)
     raise AssertionError
 

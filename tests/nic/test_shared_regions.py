@@ -57,6 +57,7 @@ def views(kind):
     return base, halves
 
 
+@pytest.mark.gda_complaints("key-unknown", "refused-by-peer")
 @pytest.mark.parametrize("kind", ["views", "views of views", "memoryview", "tensors"])
 def test_two_buffers_in_one_allocation_have_one_region(nic, kind):
     base, (first, second) = views(kind)
