@@ -15,12 +15,12 @@ import os
 import re
 import subprocess
 import sys
-import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
+
+from gda import attach
 
 LIMIT_S = 60.0  # of all checks of a lab, compiling included
 GRACE_S = 20.0  # for the process to come up, and to end at its limit
@@ -66,6 +66,7 @@ def _checked(checks: Sequence[tuple[str, Check]], path: Path, limit_s: float) ->
     faulthandler.dump_traceback_later(limit_s, exit=True)
     for number, (title, check) in enumerate(checks, 1):
         print(f"check {number} of {len(checks)}: {title}", flush=True)
+        _as_new()
         try:
             problems = list(check(path))
         except Wrong as wrong:
@@ -75,6 +76,15 @@ def _checked(checks: Sequence[tuple[str, Check]], path: Path, limit_s: float) ->
         if problems:
             return problems
     return []
+
+
+def _as_new() -> None:
+    """The NIC forgets what an earlier check asked of it."""
+    if software := attach.loaded():
+        software.set_faults("")
+        software.store_buffer(False)
+        software.watch_sources(False)
+        software.clear_report()
 
 
 def _raised(error: Exception, path: Path) -> list[str]:
@@ -143,30 +153,9 @@ def describe(value: object) -> str:
 
 def complaints(but: Sequence[str] = ()) -> list[str]:
     """What the NIC has complained about since this was asked last, with what to try; `but`: kinds that are expected."""
-    from gda import attach
-
     software = attach.loaded()
     if software is None:
         return []
     found = [c for c in software.report() if c.kind not in but]
     software.clear_report()
     return [f"the NIC says: {c} [{c.kind}; try: {c.advice}]" for c in found]
-
-
-@contextmanager
-def nic_by_hand() -> Iterator[Callable[[], None]]:
-    """The software NIC works only when it is told to: gives the function that lets it finish all it has to do."""
-    from gda import attach
-
-    software = attach.software_nic()
-
-    def work() -> None:
-        end = time.monotonic() + 5.0
-        while software.step() and time.monotonic() < end:
-            pass
-
-    software.set_thread("off")
-    try:
-        yield work
-    finally:
-        software.set_thread("adaptive")
