@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gda import attach
+from gda.errors import UnavailableError
 
 LIMIT_S = 60.0  # of all checks of a lab, compiling included
 GRACE_S = 20.0  # for the process to come up, and to end at its limit
@@ -71,6 +72,8 @@ def _checked(checks: Sequence[tuple[str, Check]], path: Path, limit_s: float) ->
             problems = list(check(path))
         except Wrong as wrong:
             problems = list(wrong.sentences)
+        except UnavailableError as error:  # no C++ compiler, or the software NIC is not built
+            problems = [f"this machine lacks what the lab needs, your file is not to blame: {error}"]
         except Exception as error:
             problems = [*_raised(error, path), *complaints()]
         if problems:

@@ -42,6 +42,7 @@ def test_empty_exercise_is_told_what_is_missing() -> None:
         (DOORBELL, "    target::store_doorbell(reinterpret_cast<void*>(qp->doorbell), gda::be64(word));\n",
          "it names queue pair"),
         (DOORBELL, "", "the doorbell was never rung"),
+        ("reinterpret_cast<uint8_t*>(qp->sq)", "reinterpret_cast<uint8_t*>(8)", "signal 11: it read or wrote memory"),
         ("tell(qp, first + count);", "tell(qp, first + count); words[3] = 7;", "[fence-missing; try: a fence"),
     ],
 )  # fmt: skip
