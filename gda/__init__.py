@@ -8,7 +8,7 @@ The layers, from the floor up; each is public and imports only those before it:
 - `gda.attach`: puts the software ConnectX behind libibverbs in this process.
 - `gda.nic`: what the NIC knows: devices, commands, memory, placement, queues, handles.
 - `gda.run`: where device code runs: a GPU, or the CPU with the grid asked for.
-- `gda.comm`: programs of several processes: how ranks find each other.
+- `gda.comm`: programs of several processes: teams, symmetric windows, signals.
 - `gda.tools`, `gda.sim`: readers, measurers and the steering of the software NIC.
 
 Most programs need only the names below.
@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gda.comm import Team, init
     from gda.errors import GdaError as GdaError
     from gda.formats import include_directory as get_include
     from gda.nic import WORK_REQUEST as WORK_REQUEST
@@ -41,8 +42,10 @@ __all__ = [
     "Nic",
     "QueuePair",
     "RemoteMemory",
+    "Team",
     "diagnose",
     "get_include",
+    "init",
     "inspect",
     "live",
     "open",
@@ -60,8 +63,10 @@ _HOME = {
     "Nic": "gda.nic",
     "QueuePair": "gda.nic",
     "RemoteMemory": "gda.nic",
+    "Team": "gda.comm",
     "diagnose": "gda.tools.diagnose",
     "get_include": "gda.formats:include_directory",
+    "init": "gda.comm",
     "inspect": "gda.tools.inspect",
     "live": "gda.tools.live",
     "open": "gda.nic",

@@ -153,6 +153,23 @@ struct gda_received {
     uint32_t reserved;
 };
 
+// The queue pairs of a team (gda/comm/team.py), by peer. Passed to kernels by value; comm.h reads it.
+struct gda_team {
+    uint32_t version;  // GDA_HANDLE_VERSION
+    uint32_t rank;     // of this process
+    uint32_t size;     // ranks
+    uint32_t queues_per_peer;
+    uint64_t queues;  // table of addresses of gda_qp: those of rank 0 first, this rank's own lead back to itself
+};
+
+// Memory that every rank of a team has, of the same size (gda/comm/window.py). Passed to kernels by value.
+struct gda_window {
+    gda_mr mine;     // this rank's
+    uint64_t peers;  // table of gda_mr, by rank
+    uint32_t size;   // ranks
+    uint32_t rank;   // of this process
+};
+
 #define GDA_ASSERT_AT(type, member, offset) \
     static_assert(GDA_OFFSETOF(type, member) == (offset), #type "." #member " moved: change GDA_HANDLE_VERSION")
 GDA_ASSERT_AT(gda_mr, lkey_be, 16);
@@ -175,6 +192,9 @@ GDA_ASSERT_AT(gda_receive_queue, received, 128);
 GDA_ASSERT_AT(gda_queue, window, 256);
 GDA_ASSERT_AT(gda_queue, receive, 768);
 GDA_ASSERT_AT(gda_received, bytes, 16);
+GDA_ASSERT_AT(gda_team, queues, 16);
+GDA_ASSERT_AT(gda_window, peers, 32);
+static_assert(sizeof(gda_team) == 24 && sizeof(gda_window) == 48, "handle sizes are ABI");
 static_assert(sizeof(gda_address) == 48, "handle sizes are ABI");
 static_assert(sizeof(gda_mr) == 32 && sizeof(gda_cq) == 32 && sizeof(gda_received) == 32, "handle sizes are ABI");
 static_assert(sizeof(gda_qp) == 256 && sizeof(gda_queue) == 960, "handle sizes are ABI");

@@ -235,6 +235,11 @@ class QueuePair(Visible):
         return datagram.peer(self._path(remote, self.nic.active_mtu), remote, self.qpn)
 
     @property
+    def memory_bytes(self) -> int:
+        """Memory of its rings, records, handle and scratch; what the NIC and its driver keep comes to that."""
+        return self._rings.memory_bytes + self._handle.slab.bytes + self._scratch.bytes
+
+    @property
     def remote(self) -> ConnectionInfo | None:
         """Whom it is connected to."""
         return self._remote

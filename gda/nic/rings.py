@@ -58,6 +58,11 @@ class Rings:
         """How commands name the memory of a part."""
         return self._umems[self._kinds[part]].umem_id
 
+    @property
+    def memory_bytes(self) -> int:
+        """What they take: whole pages."""
+        return sum(slab.bytes for slab in self._slabs.values())
+
     def offset(self, part: str) -> int:
         """Where the part starts in its umem."""
         return self._parts[part][0]

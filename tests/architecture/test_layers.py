@@ -55,7 +55,7 @@ PY_LAYERS: dict[str, tuple[str, set[str]]] = {
     "commands": ("gda/commands/*", {"tools", "sim", "errors"}),
     "pytest_plugin": ("gda/pytest_plugin.py", set()),
     "__main__": ("gda/__main__.py", {"commands", "errors"}),
-    "__init__": ("gda/__init__.py", {"nic", "run", "tools"} | PY_FLOOR),
+    "__init__": ("gda/__init__.py", {"nic", "run", "comm", "tools"} | PY_FLOOR),
 }
 
 C_FILES = sorted(p for top in ("cuda", "sim") for p in (ROOT / top).rglob("*") if p.suffix in {".h", ".cc", ".cu"})

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -103,14 +104,34 @@ def test_mpirun(tmp_path: Path) -> None:
     assert said(tmp_path) == [f"{r} 3 [0, 10, 20] mpi4py" for r in range(3)]
 
 
-TORCH = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 WITH_A_GROUP = "import torch.distributed\ntorch.distributed.init_process_group('gloo')\n"
 
 
-@pytest.mark.parametrize("before", ["", WITH_A_GROUP], ids=["environment", "group"])
-def test_torchrun(tmp_path: Path, before: str) -> None:
+def need_torch() -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("not run: torch is not installed")
-    result = run(TORCH, before + PROGRAM, tmp_path)
+
+
+@pytest.mark.parametrize("before", ["", WITH_A_GROUP], ids=["environment", "group"])
+def test_what_torchrun_leaves_in_the_environment(tmp_path: Path, before: str) -> None:
+    need_torch()
+    after = "torch.distributed.destroy_process_group()\n" if before else ""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", before + PROGRAM + after], cwd=tmp_path,
+            env=os.environ | shared | {"RANK": str(rank), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    assert [rank.wait(120) for rank in ranks] == [0, 0]
+    assert said(tmp_path) == [f"{r} 2 [0, 10] torch.distributed" for r in range(2)]
+
+
+def test_torchrun(tmp_path: Path) -> None:
+    need_torch()
+    result = run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"], PROGRAM, tmp_path)
     assert result.returncode == 0, result.stderr
     assert said(tmp_path) == [f"{r} 2 [0, 10] torch.distributed" for r in range(2)]

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals: 64-bit words on every rank that say how far a peer is. Made by Team.signals().
+
+Document: docs/programs.md, "Signals"; in kernels: cuda/gda/comm.h over signal.h. A signal is never seen before the
+bytes that were put to the same rank by the same queue before it: its memory is registered with strict ordering.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from gda import formats
+from gda.comm.bootstrap import lost
+from gda.comm.window import Part, Window, kernels
+from gda.errors import ArgumentError, DeadlineError, OutOfBoundsError
+from gda.nic import Memory
+
+if TYPE_CHECKING:
+    from gda.comm.team import Team
+
+__all__ = ["Signals"]
+
+_WORD = 8
+_WORDS = 1 << 64  # they go round
+_OPERATIONS = {"add": "GDA_SIGNAL_ADD", "set": "GDA_SIGNAL_SET"}
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.00002, 0.005
+_LOOK_S = 0.1  # how often a wait looks whether a rank has ended
+
+
+class Signals(Window):
+    """A window of `count` signals, all `start` at first. Options: `placement` "host" or "gpu".
+
+    `epochs[index]` is how far this rank has waited (wait_next); numbers go round after 2^64, and *reached* means at
+    most 2^63 - 1 behind.
+    """
+
+    def __init__(self, team: Team, count: int, *, placement: str = "host", start: int = 0) -> None:
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise ArgumentError(f"{count!r} signals", "a whole number from 1 on")
+        self.count = count
+        self.epochs = [start % _WORDS] * count
+        # No rights but these, and above all no relaxed ordering: a signal could be seen before its data.
+        access = ("local_write", "remote_write", "remote_read", "remote_atomic")
+        super().__init__(team, count * _WORD, placement=placement, access=access)
+        try:
+            self.memory.write(0, (start % _WORDS).to_bytes(_WORD, "little") * count)
+            team.bootstrap.barrier()  # nobody signals before all have begun with `start`
+        except BaseException:
+            self._resources.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<{self.count} signals on each of {self.team.size} ranks>"
+
+    def read(self, index: int) -> int:
+        """This rank's signal as it is now."""
+        self._resources.check()
+        return int.from_bytes(self.memory.read(self._offset(index), _WORD), "little")
+
+    def signal(
+        self, peer: int, index: int, value: int = 1, operation: str = "add", *, queue: int = 0, deadline_s: float = 5.0
+    ) -> None:
+        """Add `value` to a signal of the peer, or "set" it, behind all that was posted to that queue before."""
+        word = self._word(peer, operation)
+        self._offset(index)
+        with self.team.naming(peer):
+            kernels().gda_kernel_signal_to.start[1, 1](
+                self.team, peer, queue, self, index, value % _WORDS, word, int(deadline_s * 1e9)
+            ).wait(deadline_s + 1)
+
+    def put_signal(
+        self, peer: int, index: int, to: Part, source: Part | Memory | None = None, *, value: int = 1,
+        operation: str = "add", queue: int = 0, deadline_s: float = 5.0,
+    ) -> None:  # fmt: skip
+        """Put `source` to a part of another window at the peer, with a signal behind it: one submission."""
+        word = self._word(peer, operation)
+        self._offset(index)
+        there, here, offset = to.window._checked(peer, to, source, "remote_write")
+        with self.team.naming(peer):
+            kernels().gda_kernel_put_signal_to.start[1, 1](
+                self.team, peer, queue, there.window, there.offset, here, offset, there.bytes, self, index,
+                value % _WORDS, word, int(deadline_s * 1e9),
+            ).wait(deadline_s + 1)  # fmt: skip
+
+    def wait(self, index: int, value: int, *, peer: int | None = None, deadline_s: float = 5.0) -> int:
+        """Wait until this rank's signal has reached `value`; what it is then.
+
+        Raises PeerLostError when the process of `peer` has ended meanwhile (None: of any rank, since any may signal),
+        DeadlineError with the value last seen.
+        """
+        self._offset(index)
+        if peer is not None:
+            self.team.checked_rank(peer)
+        end, look_at = time.monotonic() + deadline_s, time.monotonic() + _LOOK_S
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            seen = self.read(index)
+            if (seen - value) % _WORDS < _WORDS // 2:
+                return seen
+            now = time.monotonic()
+            if now >= look_at or now >= end:
+                look_at = now + _LOOK_S
+                for one in self.team.lost():
+                    if peer in (None, one.rank) and self.read(index) == seen:  # it did not come just before the end
+                        raise lost(one, f"its process has ended; signal {index} is {seen}, waited for {value}")
+            if now >= end:
+                error = DeadlineError(
+                    f"signal {index} of rank {self.team.rank} is {seen}: it did not reach {value} in {deadline_s:g} s",
+                    advice="see that a rank signals it, and that all use the same window and index",
+                )
+                error.rank = peer
+                raise error
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def wait_next(self, index: int, step: int = 1, *, peer: int | None = None, deadline_s: float = 5.0) -> int:
+        """Wait for `step` more than what this rank has waited for so far: rolling epochs, never set back to zero."""
+        self._offset(index)
+        value = (self.epochs[index] + step) % _WORDS
+        seen = self.wait(index, value, peer=peer, deadline_s=deadline_s)
+        self.epochs[index] = value
+        return seen
+
+    def _offset(self, index: int) -> int:
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < self.count:
+            raise OutOfBoundsError(f"signal {index!r} of {self.count}: they count from 0 to {self.count - 1}")
+        return index * _WORD
+
+    def _word(self, peer: int, operation: str) -> int:
+        if operation not in _OPERATIONS:
+            raise ArgumentError(f"operation={operation!r} is not one of {', '.join(_OPERATIONS)}")
+        self.check_right(peer, "remote_atomic" if operation == "add" else "remote_write")
+        return int(getattr(formats, _OPERATIONS[operation]))

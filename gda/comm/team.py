@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gda.init()`: the ranks of a program, each connected to each. Document: docs/programs.md, "Team".
+
+A Team is a bootstrap (who is there), a NIC, and queue pairs to every rank; windows and signals are made from it. Its
+parts are public: `team.bootstrap`, `team.nic`, `team.queues[peer]`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from gda import formats
+from gda.comm.bootstrap import DEADLINE_S, Bootstrap, Carrier, Identity, find, lost
+from gda.comm.table import Table
+from gda.errors import ArgumentError, BootstrapError, CompletionError, DeadlineError
+from gda.nic import Nic, QueuePair
+from gda.nic import open as open_nic
+from gda.nic.lifetime import Owner, Resources
+
+if TYPE_CHECKING:
+    from gda.comm.signal import Signals
+    from gda.comm.window import Window
+
+__all__ = ["Team", "init"]
+
+
+def init(
+    carrier: Carrier | Bootstrap | None = None, *, nic: Nic | None = None, queues_per_peer: int = 1,
+    deadline_s: float = DEADLINE_S, **queue_options: Any,
+) -> Team:  # fmt: skip
+    """Find the other ranks and connect to each. Collective: all ranks call it with the same options.
+
+    `carrier` is how they find each other, default: by the launcher at hand (gda.comm.bootstrap.find). `nic` is an open
+    NIC, which stays open at the end; default: gda.open(), closed with the team. `queues_per_peer` queue pairs lead to
+    each rank, also to the own one; `queue_options` are those of QueuePair. `deadline_s` bounds this call and is the
+    default of later ones. Raises as Bootstrap does; then nothing is left open.
+    """
+    if not isinstance(queues_per_peer, int) or not 1 <= queues_per_peer <= 256:
+        raise ArgumentError(f"queues_per_peer={queues_per_peer!r} is not a whole number from 1 to 256")
+    if not isinstance(carrier, Bootstrap):
+        carrier = Bootstrap(find(deadline_s) if carrier is None else carrier, deadline_s=deadline_s)
+    return Team(carrier, nic, queues_per_peer, queue_options)
+
+
+class Team(Owner):
+    """All ranks of a program, as one of them sees it. Made by gda.init(); fits as a kernel argument `gda_team`.
+
+    `rank` and `size` say who this is, `ranks` who each is (host, process). `queues[peer]` are the queue pairs that lead
+    to a rank. `bootstrap` exchanges bytes, `nic` makes memory. close() asks nothing of the others: a rank that still
+    sends to this one gets an error. barrier() first if they may.
+    """
+
+    def __init__(self, bootstrap: Bootstrap, nic: Nic | None, queues_per_peer: int, options: dict[str, Any]) -> None:
+        self.bootstrap = bootstrap
+        self.rank, self.size, self.ranks = bootstrap.rank, bootstrap.size, bootstrap.ranks
+        self.queues_per_peer = queues_per_peer
+        self._own(Resources(f"team of {self.size}"))
+        self._resources.callback(bootstrap.close)
+        try:
+            begin = time.perf_counter()
+            self.nic = open_nic() if nic is None else nic
+            if nic is None:
+                self._resources.callback(self.nic._resources.close)
+            made = time.perf_counter()
+            self.queues: list[list[QueuePair]] = []
+            for _ in range(self.size):
+                self.queues.append([self._queue(options) for _ in range(queues_per_peer)])
+            self._table = Table(self.nic)
+            self._resources.callback(self._table.close)
+            exchanged = time.perf_counter()
+            theirs = self._exchange_infos()
+            connecting = time.perf_counter()
+            for queues, infos in zip(self.queues, theirs, strict=True):
+                for queue, info in zip(queues, infos, strict=True):
+                    queue.connect(info)
+            connected = time.perf_counter()
+            # A request may come as soon as a peer is past this: all must be ready to receive.
+            bootstrap.barrier()
+            self._seconds = {
+                "open the NIC": made - begin, "make queue pairs": exchanged - made,
+                "exchange": connecting - exchanged + time.perf_counter() - connected,
+                "connect": connected - connecting,
+            }  # fmt: skip
+        except BaseException:
+            self._resources.close()
+            raise
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.queues_per_peer} queue pairs a peer on {self.nic.name}"
+        return f"<Team rank {self.rank} of {self.size}, {state}>"
+
+    # -------------------------------------------------------------------------------------------------- what it makes
+    def window(self, buffer: Any, **options: Any) -> Window:
+        """Memory of the same size on every rank. Collective. Options: see Window."""
+        from gda.comm.window import Window
+
+        return Window(self, buffer, **options)
+
+    def signals(self, count: int, **options: Any) -> Signals:
+        """64-bit signals, so many on every rank, all zero. Collective. Options: see Signals."""
+        from gda.comm.signal import Signals
+
+        return Signals(self, count, **options)
+
+    # ---------------------------------------------------------------------------------------------- who is still there
+    def barrier(self, deadline_s: float | None = None) -> None:
+        """Return when all ranks have called it. Collective. By the bootstrap: it says nothing of what is under way."""
+        self._resources.check()
+        self.bootstrap.barrier(deadline_s)
+
+    def lost(self) -> list[Identity]:
+        """Ranks whose process is known to have ended: those of this host."""
+        return [one for one in self.ranks if one.is_dead]
+
+    def check(self) -> None:
+        """Raise PeerLostError for the first rank that is known to have ended."""
+        for one in self.lost():
+            raise lost(one, "its process has ended")
+
+    @contextmanager
+    def naming(self, peer: int | None = None) -> Iterator[None]:
+        """Whatever fails in the `with` names the rank: PeerLostError if one has ended, else error.rank = peer.
+
+        Put around launches of your own kernels.
+        """
+        try:
+            yield
+        except (CompletionError, DeadlineError) as error:
+            error.rank = peer if error.rank is None else error.rank
+            if error.rank is None and error.qpn:
+                error.rank = self._rank_behind(error.qpn)
+            dead = self.lost()
+            if dead:
+                first = next((one for one in dead if one.rank == error.rank), dead[0])
+                raise lost(first, f"its process has ended ({error.message})") from error
+            raise
+
+    # -------------------------------------------------------------------------------------------------- what it costs
+    @property
+    def memory_bytes_per_connection(self) -> int:
+        """Memory of one queue pair on this side."""
+        self._resources.check()
+        return self.queues[0][0].memory_bytes
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """How long each step of gda.init() took here."""
+        return dict(self._seconds)
+
+    def report(self) -> str:
+        """Who is there and what the connections cost, for people."""
+        count = self.size * self.queues_per_peer
+        each = self.memory_bytes_per_connection
+        per_queue = (self._seconds["make queue pairs"] + self._seconds["connect"]) / count
+        lines = [
+            f"team of {self.size} by {self.bootstrap.carrier.name}; this is {self.ranks[self.rank]}, {self.nic.name}",
+            f"{count} queue pairs, {self.queues_per_peer} to each rank: {each} bytes and {1e3 * per_queue:.2f} ms of "
+            f"each, {each * count} bytes in all",
+            ", ".join(f"{step} {1e3 * seconds:.1f} ms" for step, seconds in self._seconds.items()),
+        ]
+        lines += [f"  {one}{'  has ended' if one.is_dead else ''}" for one in self.ranks]
+        return "\n".join(lines)
+
+    # -------------------------------------------------------------------------------------------------------- inside
+    def __gda_argument__(self, target: str) -> tuple[str, bytes]:
+        """The kernel argument `gda_team`, by value; its table lies where `target` reads it."""
+        self._resources.check()
+        addresses = b"".join(
+            queue.__gda_argument__(target)[1] for queues in self.queues for queue in queues
+        )  # each as eight bytes
+        return "gda_team", formats.layouts["gda_team"].pack(
+            version=int(formats.GDA_HANDLE_VERSION),
+            rank=self.rank,
+            size=self.size,
+            queues_per_peer=self.queues_per_peer,
+            queues=self._table.address(target, addresses),
+        )
+
+    def __gda_explain__(self, qpn: int, wqe_index: int) -> dict[str, Any] | None:
+        """What a failed request asked for, of whichever queue pair it was."""
+        if not qpn:
+            return None
+        found = [queue for queues in self.queues for queue in queues if queue.qpn == qpn]
+        return found[0].__gda_explain__(qpn, wqe_index) if found else None
+
+    def checked_rank(self, peer: int) -> int:
+        """The same rank, if the team has it."""
+        self._resources.check()
+        if isinstance(peer, bool) or not isinstance(peer, int) or not 0 <= peer < self.size:
+            raise ArgumentError(f"there is no rank {peer!r}: the team has ranks 0 to {self.size - 1}")
+        return peer
+
+    def _queue(self, options: dict[str, Any]) -> QueuePair:
+        queue = self.nic.queue_pair(**options)
+        self._resources.callback(queue._resources.close)
+        return queue
+
+    def _rank_behind(self, qpn: int) -> int | None:
+        return next((peer for peer, queues in enumerate(self.queues) if qpn in [q.qpn for q in queues]), None)
+
+    def _exchange_infos(self) -> list[list[bytes]]:
+        """For each rank, what its queue pairs that lead here say: one exchange for all."""
+        own = b"".join(queue.info.to_bytes() for queues in self.queues for queue in queues)
+        piece = len(own) // self.size
+        infos = []
+        for rank, data in enumerate(self.bootstrap.allgather(own)):
+            if len(data) != len(own):
+                raise BootstrapError(
+                    f"rank {rank} has {len(data) * self.queues_per_peer // max(1, len(own))} queue pairs a peer, this "
+                    f"rank {self.queues_per_peer}", rank=rank, phase=self.bootstrap.phase - 1,
+                    advice="call gda.init with the same options on all ranks",
+                )  # fmt: skip
+            mine = data[self.rank * piece : (self.rank + 1) * piece]
+            size = piece // self.queues_per_peer
+            infos.append([mine[i : i + size] for i in range(0, piece, size)])
+        return infos

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows: memory of the same size on every rank, reached by rank and offset. Document: docs/programs.md, "Window".
+
+Made by Team.window(). Every rank knows every rank's address, key and rights after one exchange. What Python asks for is
+checked against them before anything is posted; the launches themselves are the kernels of cuda/gda/kernels/comm.h.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gda import formats
+from gda.comm.table import Table
+from gda.errors import ArgumentError, BootstrapError, OutOfBoundsError
+from gda.nic import Memory, RemoteMemory
+from gda.nic.lifetime import Owner, Resources
+from gda.run import Kernel
+
+if TYPE_CHECKING:
+    from gda.comm.team import Team
+
+__all__ = ["Part", "Window"]
+
+_RIGHTS = ("remote_write", "remote_read", "remote_atomic")
+
+
+@functools.cache
+def kernels() -> Kernel:
+    """The verbs as kernels, compiled when the first is needed."""
+    return Kernel("#include <gda/kernels/comm.h>\n")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a window, by bytes. Made by window[...] and window.part()."""
+
+    window: Window
+    offset: int
+    bytes: int
+
+
+class Window(Owner):
+    """Symmetric memory: `buffer` is a number of bytes to allocate, or an array (NumPy, CuPy, torch) to register.
+
+    Options: `placement` of what is allocated, "host" or "gpu"; `access` as in Nic.register; `shared` likewise.
+    `memory` is this rank's Memory, `remote[rank]` each rank's RemoteMemory, for whatever takes those. Fits as a kernel
+    argument `gda_window`. window[2:5] is a Part: elements along the first axis of the array (bytes, if allocated);
+    window.part(offset, bytes) says it in bytes.
+    """
+
+    def __init__(
+        self, team: Team, buffer: Any, *, placement: str = "host", access: tuple[str, ...] | None = None,
+        shared: bool = False,
+    ) -> None:  # fmt: skip
+        team._resources.check()
+        self.team = team
+        self._own(Resources("window", team._resources))
+        try:
+            if isinstance(buffer, int) and not isinstance(buffer, bool):
+                self.memory = Memory.allocate(team.nic, buffer, placement, access)
+                self._step, self._count = 1, buffer
+            else:
+                self.memory = team.nic.register(buffer, access=access, shared=shared)
+                self._count = int(getattr(buffer, "shape", (self.memory.bytes,))[0])
+                self._step = self.memory.bytes // self._count
+            self._resources.callback(self.memory._resources.close)
+            self.bytes = self.memory.bytes
+            self.remote: list[RemoteMemory] = []
+            self.rights: list[tuple[str, ...]] = []
+            self._exchange()
+            self._table = Table(team.nic)
+            self._resources.callback(self._table.close)
+        except BaseException:
+            self._resources.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Window of {self.bytes} bytes on each of {self.team.size} ranks>"
+
+    # ----------------------------------------------------------------------------------------------------------- parts
+    def __getitem__(self, index: int | slice) -> Part:
+        """Elements along the first axis; a slice has step 1. Raises OutOfBoundsError for an index behind the end."""
+        if isinstance(index, slice):
+            first, last, step = index.indices(self._count)
+            if step != 1:
+                raise ArgumentError(f"a slice with step {step} is not one piece of memory", "put its pieces one by one")
+            return self.part(first * self._step, max(0, last - first) * self._step)
+        if not -self._count <= index < self._count:
+            raise OutOfBoundsError(f"index {index} of a window of {self._count} elements")
+        return self.part(index % self._count * self._step, self._step)
+
+    def part(self, offset: int = 0, bytes: int | None = None) -> Part:
+        """Bytes from `offset` on, default: all of them. Raises OutOfBoundsError."""
+        self._resources.check()
+        length = self.bytes - offset if bytes is None else bytes
+        self.memory.range(offset, length)
+        return Part(self, offset, length)
+
+    # ----------------------------------------------------------------------------------------------------------- verbs
+    def put(
+        self, peer: int, to: Part | None = None, source: Part | Memory | None = None, *, queue: int = 0,
+        deadline_s: float = 5.0,
+    ) -> None:  # fmt: skip
+        """Write to a part of the peer's window (default: all of it) from `source`, and wait for completion.
+
+        `source` is a part of a window, or a Memory; default: the same part of this rank's. Raises OutOfBoundsError,
+        ArgumentError for a right that the peer did not give or lengths that differ, before anything happens; what
+        fails later names the rank (Team.naming).
+        """
+        there, here, offset = self._checked(peer, to, source, "remote_write")
+        with self.team.naming(peer):
+            kernels().gda_kernel_put_to.start[1, 1](
+                self.team, peer, queue, self, there.offset, here, offset, there.bytes, int(deadline_s * 1e9)
+            ).wait(deadline_s + 1)
+
+    def get(
+        self, peer: int, of: Part | None = None, into: Part | Memory | None = None, *, queue: int = 0,
+        deadline_s: float = 5.0,
+    ) -> None:  # fmt: skip
+        """Read a part of the peer's window into this rank's memory, default: to the same part. Errors: as of put()."""
+        there, here, offset = self._checked(peer, of, into, "remote_read")
+        if "local_write" not in here.access:
+            raise ArgumentError(f"{here!r} has no right local_write", "register memory that may be written")
+        with self.team.naming(peer):
+            kernels().gda_kernel_get_from.start[1, 1](
+                self.team, peer, queue, here, offset, self, there.offset, there.bytes, int(deadline_s * 1e9)
+            ).wait(deadline_s + 1)
+
+    # ---------------------------------------------------------------------------------------------------------- inside
+    def __gda_argument__(self, target: str) -> tuple[str, bytes]:
+        """The kernel argument `gda_window`, by value; its table lies where `target` reads it."""
+        self._resources.check()
+        mine = self.memory.__gda_argument__(target)[1]
+        everybody = [remote.__gda_argument__(target)[1] for remote in self.remote]
+        everybody[self.team.rank] = mine  # with its local key, too
+        return "gda_window", formats.layouts["gda_window"].pack(
+            mine=mine,
+            peers=self._table.address(target, b"".join(everybody)),
+            size=self.team.size,
+            rank=self.team.rank,
+        )
+
+    def check_right(self, peer: int, right: str) -> None:
+        """Raise ArgumentError unless the peer's window gives this right."""
+        self._resources.check()
+        self.team.checked_rank(peer)
+        if right not in self.rights[peer]:
+            given = ", ".join(self.rights[peer]) or "none"
+            raise ArgumentError(
+                f"the window of {self.team.ranks[peer]} does not give {right}; it gives: {given}",
+                f"make it there with access=(..., {right!r})",
+            )
+
+    def _checked(
+        self, peer: int, there: Part | None, here: Part | Memory | None, right: str
+    ) -> tuple[Part, Memory, int]:
+        """Part of the peer's window, memory here, offset in it."""
+        self.check_right(peer, right)
+        part = self.part() if there is None else there
+        if part.window is not self:
+            raise ArgumentError(f"that part is of another window ({part.window!r})", "take a part of this one")
+        if here is None:
+            return part, self.memory, part.offset
+        if isinstance(here, Memory):
+            memory, offset, bytes = here, 0, here.bytes
+        else:
+            memory, offset, bytes = here.window.memory, here.offset, here.bytes
+        if bytes != part.bytes:
+            raise ArgumentError(
+                f"{bytes} bytes here, {part.bytes} bytes there", "name parts of one length: window.part(offset, bytes)"
+            )
+        memory.range(offset, bytes)
+        return part, memory, offset
+
+    def _exchange(self) -> None:
+        team, memory = self.team, self.memory
+        rights = sum(1 << i for i, name in enumerate(_RIGHTS) if name in memory.access)
+        answers = team.bootstrap.allgather(bytes([rights]) + memory.remote.to_bytes())
+        for rank, data in enumerate(answers):
+            one = RemoteMemory.from_bytes(data[1:])
+            if one.bytes != memory.bytes:
+                raise BootstrapError(
+                    f"rank {rank} has a window of {one.bytes} bytes, this rank one of {memory.bytes}", rank=rank,
+                    phase=team.bootstrap.phase - 1, advice="all ranks make the same windows in the same order",
+                )  # fmt: skip
+            self.remote.append(one)
+            self.rights.append(tuple(name for i, name in enumerate(_RIGHTS) if data[0] >> i & 1))
