@@ -20,14 +20,16 @@ GDA_DEVICE void tell(const gda_qp* qp, uint64_t end) {
     // gap 2: barrier, record, barrier, doorbell
 }
 
-// Given, as lab 2 has it: until the NIC has done request `index`, at most three seconds.
+// Given, as lab 2 has it: until the NIC has done request `index`, at most three seconds. False: not, or not well.
 GDA_DEVICE bool wait_done(const gda_qp* qp, uint64_t index) {
     const uint8_t* last = reinterpret_cast<const uint8_t*>(qp->cq.ring) + GDA_DWORD_OFFSET(cqe64, opcode);
     uint64_t give_up = target::clock_ns() + 3000000000u;
     for (;;) {
         uint32_t dword = gda::be32(target::load_completion(last, target::scope_system));
-        bool there = GDA_EXTRACT(cqe64, opcode, dword) != gda::prm::MLX5_CQE_INVALID;
-        if (there && GDA_EXTRACT(cqe64, wqe_counter, dword) == (index & 0xffff)) return true;
+        uint32_t opcode = GDA_EXTRACT(cqe64, opcode, dword);
+        bool there = opcode != gda::prm::MLX5_CQE_INVALID;
+        if (there && GDA_EXTRACT(cqe64, wqe_counter, dword) == (index & 0xffff))
+            return opcode == gda::prm::MLX5_CQE_REQ;
         if (target::clock_ns() > give_up) return false;
         target::idle();
     }

@@ -75,7 +75,7 @@ def check_steps(path: Path) -> list[str]:
             if problems := judge(posted, steps, first):
                 return [*problems, *complaints()]
             if not done:
-                return ["the NIC was told, but completed nothing within 3 s", *complaints()]
+                return ["the NIC was told, but within 3 s it completed nothing, or with an error", *complaints()]
         return complaints()
 
 

@@ -52,6 +52,7 @@ GDA_DEVICE void tell(const gda_qp* qp, uint64_t end) {
 }
 
 // Given, as in lab 2: takes in what the NIC has completed, so `done` grows. Never waits; any thread may call it.
+// An error ends a request, too: its slot is free, though nothing more will be sent. Who must know looks at the opcode.
 GDA_DEVICE void poll(const gda_qp* qp, counters c) {
     uint64_t done = target::load_shared_acquire(c.done);  // before the entry, which is then at or above it
     const uint8_t* last = reinterpret_cast<const uint8_t*>(qp->cq.ring) + GDA_DWORD_OFFSET(cqe64, opcode);
