@@ -21,6 +21,7 @@ from gda.nic import open as open_nic
 from gda.nic.lifetime import Owner, Resources
 
 if TYPE_CHECKING:
+    from gda.comm.barrier import Barrier
     from gda.comm.signal import Signals
     from gda.comm.window import Window
 
@@ -104,6 +105,12 @@ class Team(Owner):
         from gda.comm.signal import Signals
 
         return Signals(self, count, **options)
+
+    def device_barrier(self, **options: Any) -> Barrier:
+        """A barrier that kernels call. Collective. Options: see Barrier."""
+        from gda.comm.barrier import Barrier
+
+        return Barrier(self, **options)
 
     # ---------------------------------------------------------------------------------------------- who is still there
     def barrier(self, deadline_s: float | None = None) -> None:

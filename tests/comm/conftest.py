@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from gda import config
+import gda
+from gda import attach, config
+from gda.comm import Team, threads
 
 PATIENCE_S = 60.0  # for a world of threads: this bounds a test, and no test waits for it
 
@@ -48,3 +50,24 @@ def whole_world(size: int, work: Callable[[int], Any]) -> list[Any]:
         if isinstance(answer, Exception):
             raise answer
     return answers
+
+
+@pytest.fixture
+def nothing_left() -> Iterator[None]:
+    software = attach.software_nic()
+    before = software.objects()
+    yield
+    assert software.objects() == before
+
+
+def teams(size: int, work: Callable[[Team], Any], **options: Any) -> list[Any]:
+    """What work(team) answers in each of `size` ranks."""
+    carriers = threads(size)
+
+    def rank(number: int) -> Any:
+        with gda.init(carriers[number], deadline_s=30, **options) as team:
+            answer = work(team)
+            team.barrier()
+            return answer
+
+    return whole_world(size, rank)

@@ -7,7 +7,6 @@ import itertools
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 import gda
-from gda import attach, config, formats
+from gda import config, formats
 from gda.comm import Team, threads
 from gda.errors import (
     ArgumentError,
@@ -26,7 +25,7 @@ from gda.errors import (
     HandleError,
     OutOfBoundsError,
 )  # fmt: skip
-from tests.comm.conftest import whole_world, world
+from tests.comm.conftest import teams, world
 
 KERNEL = r"""
 #include <gda/comm.h>
@@ -53,27 +52,6 @@ GDA_KERNEL(wait_behind)(gda_window signals, gda_status* status) {
 @pytest.fixture(scope="module")
 def kernel() -> gda.Kernel:
     return gda.Kernel(KERNEL)
-
-
-@pytest.fixture
-def nothing_left():
-    software = attach.software_nic()
-    before = software.objects()
-    yield
-    assert software.objects() == before
-
-
-def teams(size: int, work: Callable[[Team], Any], run=whole_world, **options: Any) -> list[Any]:
-    """What work(team) answers in each of `size` ranks."""
-    carriers = threads(size)
-
-    def rank(number: int) -> Any:
-        with gda.init(carriers[number], deadline_s=30, **options) as team:
-            answer = work(team)
-            team.barrier()
-            return answer
-
-    return run(size, rank)
 
 
 @pytest.mark.parametrize("size, queues", [(1, 1), (2, 3), (5, 1)])
