@@ -64,13 +64,13 @@ class Identity:
     def to_bytes(self) -> bytes:
         """Bytes for the others."""
         host = self.host.encode()[:255]
-        return struct.pack(">IIQ36sB", self.rank, self.pid, self.began, self.boot.encode(), len(host)) + host
+        return struct.pack(">IIQ64sB", self.rank, self.pid, self.began, self.boot.encode(), len(host)) + host
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Identity:
         """Read what to_bytes made; the record around it was checked."""
-        rank, pid, began, boot, length = struct.unpack_from(">IIQ36sB", data)
-        host = data[struct.calcsize(">IIQ36sB") :][:length].decode()
+        rank, pid, began, boot, length = struct.unpack_from(">IIQ64sB", data)
+        host = data[struct.calcsize(">IIQ64sB") :][:length].decode()
         return cls(rank, host, boot.rstrip(b"\0").decode(), pid, began)
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Identity:
 
     @property
     def is_here(self) -> bool:
-        """Whether it runs under the same Linux, where its death can be seen."""
+        """Whether it runs under the same Linux and in the same container, where its death can be seen."""
         return self.boot == _boot() and bool(self.boot)
 
     @property
@@ -253,9 +253,10 @@ def threads(size: int) -> list[Carrier]:
 
 
 def _boot() -> str:
-    """This run of this Linux; empty where it does not say."""
+    """This run of this Linux and its space of process numbers (a container has its own); empty if it does not say."""
     with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"[:64]
     return ""
 
 

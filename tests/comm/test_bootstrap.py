@@ -208,6 +208,9 @@ def test_identities() -> None:
     gone.wait()
     assert before.is_dead
     assert not Identity(0, "elsewhere", "another boot", gone.pid, 1).is_dead  # nothing is known of it
+    # In another container of the same host the same number is another process, or none.
+    assert own.boot.split()[0] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert not Identity(0, own.host, own.boot.split()[0] + " pid:[1]", gone.pid, own.began + 1).is_dead
     watch = bootstrap.Watch()
     watch.ranks = [before]
     with pytest.raises(PeerLostError, match=f"rank 0 .*process {gone.pid}.* is lost"):
