@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -71,3 +72,9 @@ def teams(size: int, work: Callable[[Team], Any], **options: Any) -> list[Any]:
             return answer
 
     return whole_world(size, rank)
+
+
+def free_port() -> int:
+    """Of this host; free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import threading
@@ -15,12 +14,7 @@ from gda.comm import bootstrap, record, rendezvous
 from gda.comm.bootstrap import Bootstrap, Identity
 from gda.comm.record import NO_WORLD, Record
 from gda.errors import ArgumentError, BootstrapError, DeadlineError, PeerLostError
-from tests.comm.conftest import whole_world, world
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+from tests.comm.conftest import free_port, whole_world, world
 
 
 @pytest.fixture(params=["directory", "tcp", "threads"])

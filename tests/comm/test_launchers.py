@@ -7,13 +7,15 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from gda import config
+from tests.comm.conftest import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -95,6 +97,21 @@ def test_launch_refuses(arguments: list[str], words: str) -> None:
     assert result.returncode == 1 and words in result.stderr
 
 
+def test_an_example_in_shells_of_their_own() -> None:
+    """Nobody launches it: two processes with their variables, which meet at a TCP address."""
+    place = f"tcp://127.0.0.1:{free_port()}"
+    shells = [
+        subprocess.Popen(
+            [sys.executable, str(ROOT / "examples/12_ranks.py")], stdout=subprocess.PIPE, text=True,
+            env={**config.environment_of_rank(rank, 2, place), "PYTHONPATH": str(ROOT)},
+        )
+        for rank in (1, 0)
+    ]  # fmt: skip
+    said = [shell.communicate(timeout=100)[0] for shell in shells]
+    assert [shell.returncode for shell in shells] == [0, 0]
+    assert said[0] == "" and f"team of 2 by {place}" in said[1]
+
+
 def test_mpirun(tmp_path: Path) -> None:
     mpirun = shutil.which("mpirun")
     if importlib.util.find_spec("mpi4py") is None or mpirun is None:
@@ -116,8 +133,7 @@ def need_torch() -> None:
 def test_what_torchrun_leaves_in_the_environment(tmp_path: Path, before: str) -> None:
     need_torch()
     after = "torch.distributed.destroy_process_group()\n" if before else ""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = free_port()
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     ranks = [
         subprocess.Popen(
