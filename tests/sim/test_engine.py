@@ -44,7 +44,10 @@ PROGRAMS = (
 )
 SOURCES = [p for room in ("link", "engine", "firmware") for p in sorted((ROOT / "sim" / room).glob("*.cc"))]
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+pytestmark = [
+    pytest.mark.skipif(COMPILER is None, reason="no C++ compiler"),
+    pytest.mark.timeout(900),  # the first test of a flavour compiles everything: two minutes of two idle cores
+]
 
 LONGEST = "engine_chaos_test"
 Build = Callable[[str, str], Path]
