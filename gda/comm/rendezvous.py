@@ -94,14 +94,14 @@ class DirectoryCarrier:
 
     def __init__(self, rank: int, size: int, directory: str | os.PathLike[str]) -> None:
         self.rank, self.size = rank, size
-        self._directory = Path(directory)
-        self.name = f"directory {self._directory}"
+        self.directory = Path(directory)
+        self.name = f"directory {self.directory}"
         self._own: list[Path] = []
         self._is_joined = False  # whether all ranks have met here once
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BootstrapError(f"cannot meet in {self._directory}: {error}", rank=rank) from error
+            raise BootstrapError(f"cannot meet in {self.directory}: {error}", rank=rank) from error
 
     def exchange(self, data: bytes, phase: int, deadline_s: float, watch: Watch) -> list[bytes]:
         """See Carrier."""
@@ -141,13 +141,13 @@ class DirectoryCarrier:
             self._path("closed", self.rank).touch()
             if all(self._path("closed", rank).exists() for rank in range(self.size)):
                 for rank in range(self.size):
-                    for path in self._directory.glob(f"[0-9]*.{rank}"):
+                    for path in self.directory.glob(f"[0-9]*.{rank}"):
                         path.unlink(missing_ok=True)
                 for rank in range(self.size):
                     self._path("closed", rank).unlink(missing_ok=True)
 
     def _path(self, phase: int | str, rank: int) -> Path:
-        return self._directory / f"{phase}.{rank}"
+        return self.directory / f"{phase}.{rank}"
 
     def _write(self, path: Path, data: bytes, phase: int) -> None:
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -156,13 +156,13 @@ class DirectoryCarrier:
             os.link(part, path)  # which never replaces a file that is there
         except FileExistsError as error:
             raise BootstrapError(
-                f"phase {phase}, rank {self.rank}: its record is in {self._directory} already", rank=self.rank,
+                f"phase {phase}, rank {self.rank}: its record is in {self.directory} already", rank=self.rank,
                 phase=phase, advice="two processes have the same rank, or an earlier run left its files there: "
                 "take an empty directory",
             ) from error  # fmt: skip
         except OSError as error:
             raise BootstrapError(
-                f"phase {phase}, rank {self.rank}: cannot leave a record in {self._directory}: {error}", rank=self.rank,
+                f"phase {phase}, rank {self.rank}: cannot leave a record in {self.directory}: {error}", rank=self.rank,
                 phase=phase, advice="all ranks must be able to write there",
             ) from error  # fmt: skip
         finally:

@@ -8,11 +8,12 @@ parts are public: `team.bootstrap`, `team.nic`, `team.queues[peer]`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gda import formats
+from gda.comm import rendezvous
 from gda.comm.bootstrap import DEADLINE_S, Bootstrap, Carrier, Identity, find, lost
 from gda.comm.table import Table
 from gda.errors import ArgumentError, BootstrapError, CompletionError, DeadlineError
@@ -126,6 +127,25 @@ class Team(Owner):
         """Raise PeerLostError for the first rank that is known to have ended."""
         for one in self.lost():
             raise lost(one, "its process has ended")
+
+    def without(self, lost: Iterable[int], place: str | None = None) -> Carrier:
+        """A carrier for gda.init(): a new team of all ranks but the lost ones, in the same order, counted anew.
+
+        All that are left call it with the same `lost`. `place` is where they meet, tcp://HOST:PORT or a directory;
+        default: a directory in the one where this team met. close() this team before or after.
+        """
+        gone = {self.checked_rank(rank) for rank in lost}
+        if self.rank in gone:
+            raise ArgumentError(f"rank {self.rank} is this one: it cannot go on without itself")
+        left = [rank for rank in range(self.size) if rank not in gone]
+        if place is None:
+            if not isinstance(self.bootstrap.carrier, rendezvous.DirectoryCarrier):
+                raise ArgumentError(
+                    f"the ranks met by {self.bootstrap.carrier.name}, which serves no smaller team",
+                    "name a place: tcp://HOST:PORT of the first rank that is left, or a directory",
+                )
+            place = str(self.bootstrap.carrier.directory / f"without-{'-'.join(map(str, sorted(gone)))}")
+        return rendezvous.carrier(left.index(self.rank), len(left), place, self.bootstrap.deadline_s)
 
     @contextmanager
     def naming(self, peer: int | None = None) -> Iterator[None]:

@@ -178,6 +178,16 @@ def test_close_in_any_order(nothing_left, order: tuple[str, ...]) -> None:
         team.window(64)
 
 
+def test_who_cannot_be_left_out(nothing_left) -> None:
+    with gda.init() as team:
+        with pytest.raises(ArgumentError, match="cannot go on without itself"):
+            team.without([0])
+        with pytest.raises(ArgumentError, match="there is no rank 1"):
+            team.without([1])
+        with pytest.raises(ArgumentError, match="serves no smaller team"):
+            team.without([])
+
+
 def test_an_open_nic_stays_open(nothing_left) -> None:
     with gda.open() as nic:
         gda.init(nic=nic).close()
@@ -230,16 +240,22 @@ with gda.init(deadline_s=30) as team:
     except gda.GdaError as error:
         print(type(error).__name__, error.rank, error.pid == team.ranks[1].pid, time.monotonic() - begin < 30)
     assert 1 in [one.rank for one in team.lost()] and "has ended" in team.report()
-print("closed")
+    carrier = team.without([1])
+with gda.init(carrier, deadline_s=30) as team:
+    window, signals = team.window(64), team.signals(1)
+    signals.put_signal(1 - team.rank, 0, window.part())
+    signals.wait_next(0)
+    print("two go on:", team.rank, team.size)
+    team.barrier()
 """
 
 
-def test_a_rank_that_is_killed_is_named_by_all(tmp_path: Path) -> None:
+def test_a_rank_that_is_killed_is_named_by_all_and_they_go_on_without_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", DYING]
     places = [config.environment_of_rank(rank, 3, str(tmp_path)) for rank in range(3)]
     ranks = [subprocess.Popen(command, env=place, stdout=subprocess.PIPE, text=True) for place in places]
     said = [one.communicate(timeout=90)[0] for one in ranks]
-    assert [said[0], said[2]] == 2 * ["PeerLostError 1 True True\nclosed\n"]
+    assert [said[0], said[2]] == [f"PeerLostError 1 True True\ntwo go on: {rank} 2\n" for rank in range(2)]
     assert [ranks[0].returncode, ranks[2].returncode] == [0, 0]
 
 
