@@ -35,18 +35,17 @@ def launch(ranks: int, program: Sequence[str], *, grace_s: float = 5.0) -> int:
         raise ArgumentError(f"{ranks} processes", "python -m gda launch -n 4 PROGRAM: at least 1")
     if not program:
         raise ArgumentError("no program to launch", "python -m gda launch -n 4 PROGRAM ARGUMENTS")
-    with tempfile.TemporaryDirectory(prefix="gda-launch-") as directory, _ended_by_signal():
-        processes = [_start(rank, ranks, program, directory) for rank in range(ranks)]
+    with tempfile.TemporaryDirectory(prefix="gda-launch-") as directory, _noted_signals() as signals:
+        processes: list[subprocess.Popen[bytes]] = []
+        readers: list[threading.Thread] = []
         lock = threading.Lock()
-        readers = [
-            threading.Thread(target=_pass_on, args=(rank, stream, out, lock), daemon=True)
-            for rank, process in enumerate(processes)
-            for stream, out in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
-        ]
-        for reader in readers:
-            reader.start()
         try:
-            status = _wait(processes, grace_s)
+            for rank in range(ranks):
+                processes.append(_start(rank, ranks, program, directory))
+                for stream, out in ((processes[rank].stdout, sys.stdout), (processes[rank].stderr, sys.stderr)):
+                    readers.append(threading.Thread(target=_pass_on, args=(rank, stream, out, lock), daemon=True))
+                    readers[-1].start()
+            status = _wait(processes, grace_s, signals)
         finally:
             _end(processes)
             for reader in readers:  # a grandchild may hold the pipe: what the ranks wrote has come by then
@@ -55,18 +54,15 @@ def launch(ranks: int, program: Sequence[str], *, grace_s: float = 5.0) -> int:
 
 
 @contextlib.contextmanager
-def _ended_by_signal() -> Iterator[None]:
-    """Let SIGTERM end this process as Ctrl-C does: with its ranks."""
+def _noted_signals() -> Iterator[list[int]]:
+    """SIGTERM is noted, and ends this process with its ranks, wherever it comes between two steps of it."""
+    noted: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield noted
         return
-
-    def end(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: noted.append(number))
     try:
-        yield
+        yield noted
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -87,10 +83,10 @@ def _pass_on(rank: int, stream: IO[bytes], out: IO[str], lock: threading.Lock) -
             out.flush()
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]], grace_s: float) -> int:
-    """Until all have ended, or the grace after the first failure is over."""
+def _wait(processes: Sequence[subprocess.Popen[bytes]], grace_s: float, signals: Sequence[int]) -> int:
+    """Until all have ended, or the grace after the first failure is over, or a signal came."""
     failed, give_up_at = 0, 0.0
-    while True:
+    while not signals:
         codes = [process.poll() for process in processes]
         bad = [(rank, code) for rank, code in enumerate(codes) if code]
         if bad and not failed:
@@ -101,6 +97,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], grace_s: float) -> int:
         if all(code is not None for code in codes) or (failed and time.monotonic() >= give_up_at):
             return failed
         time.sleep(_LOOK_S)
+    return 128 + signals[0]
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
