@@ -40,9 +40,11 @@ kernel_headers() {
 }
 
 # A browser for the tests that look at pages, as far as the package lists know a real one: Ubuntu's only fetches a snap.
-browser() {
+# Without one those tests are not run, and say so.
+install_browser() {
     apt-cache policy chromium 2>/dev/null | grep -q 'Candidate: [0-9]' || return 0
-    apt-cache policy chromium | grep -q 'Candidate:.*snap' || echo chromium
+    ! apt-cache policy chromium | grep -q 'Candidate:.*snap' || return 0
+    (packages=chromium && install_debian) || say "going on without a browser: tests of pages will not be run"
 }
 
 install_debian() {
@@ -86,14 +88,14 @@ else
         # The kernel's own declaration of every firmware command: an oracle of the format tests.
         release=$(kernel_headers)
         [ -z "$release" ] || packages="$packages $release-common"
-        packages="$packages $(browser)"
     fi
     install_debian
-    if [ "$purpose" != demo ] && [ -z "$release" ]; then  # now there are lists
+    if [ "$purpose" != demo ] && [ -z "$release" ]; then
         release=$(kernel_headers)
-        packages="${release:+$release-common} $(browser)"
-        install_debian
+        packages="$release-common"
+        [ -z "$release" ] || install_debian
     fi
+    [ "$purpose" = demo ] || install_browser
     stamp=.venv/prepared-$purpose-$(cat requirements.txt prepare.sh | cksum | cut -d' ' -f1)
     if [ ! -e "$stamp" ]; then
         say "setting up a virtual environment in .venv"
