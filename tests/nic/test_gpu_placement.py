@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from arrays import OnlyDlpack
 from gpu_cases import *  # noqa: F403
 
 pytestmark = pytest.mark.gpu
@@ -44,16 +45,6 @@ def test_memory_is_a_cupy_array(nic):
 
 def test_arrays_that_offer_only_dlpack(nic):
     import cupy
-
-    class OnlyDlpack:
-        def __init__(self, array):
-            self.array = array
-
-        def __dlpack__(self, **options):
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self):
-            return self.array.__dlpack_device__()
 
     array = cupy.arange(100, dtype=cupy.int64)
     memory = nic.register(OnlyDlpack(array))

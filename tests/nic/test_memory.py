@@ -9,6 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
+from arrays import OnlyDlpack
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -233,18 +234,6 @@ def test_gpu_arrays_with_gaps_are_refused(nic):
 
 
 def test_dlpack_on_the_cpu(nic):
-    class OnlyDlpack:
-        """What a framework's tensor without buffer protocol looks like."""
-
-        def __init__(self, array):
-            self.array = array
-
-        def __dlpack__(self, **options):
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self):
-            return self.array.__dlpack_device__()
-
     array = np.arange(12, dtype=np.float64)
     memory = nic.register(OnlyDlpack(array))
     assert (memory.address, memory.bytes) == (array.__array_interface__["data"][0], 96)

@@ -8,26 +8,14 @@ import weakref
 
 import numpy as np
 import pytest
+from arrays import OnlyDlpack
 from by_hand import completion, post, write_request
 
 from gda import formats
 from gda.errors import ClosedError
 
 
-class Dlpack:
-    """An array that offers nothing but DLPack."""
-
-    def __init__(self, array):
-        self.array = array
-
-    def __dlpack__(self, **options):
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self.array.__dlpack_device__()
-
-
-class Tensor(Dlpack):
+class Tensor(OnlyDlpack):
     """As a torch tensor on the CPU: DLPack, and a storage that says where the allocation lies."""
 
     def __init__(self, array, storage):
@@ -105,7 +93,7 @@ def test_arrays_that_share_nothing_have_regions_of_their_own(nic):
     one, other = np.zeros(4096, np.uint8), np.zeros(4096, np.uint8)
     a, b = nic.register(one, shared=True), nic.register(other, shared=True)
     assert a.raw is not b.raw
-    own = Dlpack(one[:100])  # DLPack says nothing of the allocation: its own bytes, which lie in a region already
+    own = OnlyDlpack(one[:100])  # DLPack says nothing of the allocation: its own bytes, which lie in a region already
     c = nic.register(own, shared=True)
     assert c.raw is a.raw and (c.bytes, c.users) == (100, 2)
 
