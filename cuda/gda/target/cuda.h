@@ -227,10 +227,10 @@ GDA_DEVICE uint32_t warp_mask() {
 }
 GDA_DEVICE group warp() { return group_of(warp_mask()); }
 // All threads of the warp or each alone, never a part of it. A part would have to wait for its first lane in shfl.sync
-// and bar.warp.sync, and when another part of the warp comes to the same place meanwhile, lanes get past them without
-// that lane: ptxas checks before them (BRA.DIV) whether the lanes of one lane's mask are here, and lanes of another
-// mask may be among them. Seen on an H200, ptxas 13.0: a lane had its own zero for the first lane's index. With one
-// mask for all that cannot be.
+// and bar.warp.sync, while another part of the warp may come to the same place. Seen then on an H200 with ptxas 13.0:
+// lanes of one mask, not the first, had their own zero for the first lane's index. The likely reason is what ptxas
+// checks before those instructions (BRA.DIV): one lane's mask, when lanes of another one may be among those that are
+// here. With one mask for all that cannot be, and it was not seen again.
 GDA_DEVICE group converged_group(const void* key) {
     uint32_t here = __activemask();
     int same = 0;
