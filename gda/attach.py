@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 from gda import config, notes
 from gda.complaint import Complaint, ComplaintKind, complaint_of, kind_of
 from gda.errors import ArgumentError, CheckError, UnavailableError
+from gda.once import once
 
 __all__ = [
     "ComplaintsSince",
@@ -285,7 +285,7 @@ def software_nic() -> SoftwareNic:
 
 def loaded() -> SoftwareNic | None:
     """The software NIC if it is attached (or preloaded) in this process, else None. Loads nothing."""
-    if _library.cache_info().currsize == 0 and not hasattr(ctypes.CDLL(None), "gda_sim_attached"):
+    if _library.made == 0 and not hasattr(ctypes.CDLL(None), "gda_sim_attached"):
         return None
     library, _ = _library()
     return _wrapped() if library.gda_sim_attached() else None
@@ -324,7 +324,7 @@ def _load_verbs() -> None:
             raise UnavailableError(f"{name} is missing ({error})", f"apt-get install {package}") from error
 
 
-@functools.cache
+@once
 def _library() -> tuple[ctypes.CDLL, str]:
     everything = ctypes.CDLL(None)
     if hasattr(everything, "gda_sim_attach"):  # preloaded: a second copy would be a second NIC
@@ -341,7 +341,7 @@ def _library() -> tuple[ctypes.CDLL, str]:
         raise UnavailableError(f"the software NIC's library does not load: {error}", "build it again") from error
 
 
-@functools.cache
+@once
 def _wrapped() -> SoftwareNic:
     nic = SoftwareNic(*_library())
     if config.get("GDA_SIM_COMPLAINTS") == "strict":

@@ -7,7 +7,6 @@ checked against them before anything is posted; the launches themselves are the 
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from gda.comm.table import Table
 from gda.errors import ArgumentError, BootstrapError, OutOfBoundsError
 from gda.nic import Memory, RemoteMemory
 from gda.nic.lifetime import Owner, Resources
+from gda.once import once
 from gda.run import Kernel
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ __all__ = ["Part", "Window"]
 _RIGHTS = ("remote_write", "remote_read", "remote_atomic")
 
 
-@functools.cache
+@once
 def kernels() -> Kernel:
     """The verbs as kernels, compiled when the first is needed."""
     return Kernel("#include <gda/kernels/comm.h>\n")

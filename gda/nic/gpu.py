@@ -9,7 +9,6 @@ waiting for the NIC. The first piece of each is there before any kernel runs.
 from __future__ import annotations
 
 import ctypes
-import functools
 import mmap
 import os
 import threading
@@ -20,6 +19,7 @@ from typing import TypeVar
 
 from gda import _cuda, config
 from gda.errors import CudaError, GdaError, UnavailableError, VerbsError
+from gda.once import once
 
 __all__ = ["CHUNK_BYTES", "Gpu", "PinnedBlock", "anonymous_pages", "register_with_nic", "use_gpu"]
 
@@ -137,7 +137,7 @@ def anonymous_pages(bytes: int) -> ctypes.Array[ctypes.c_ubyte]:
     return (ctypes.c_ubyte * bytes).from_buffer(pages)
 
 
-@functools.cache
+@once
 def _gpu(device: int) -> Gpu:
     return Gpu(device)
 

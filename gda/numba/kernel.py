@@ -18,6 +18,7 @@ import numpy as np
 from numba import cuda
 
 from gda.errors import ArgumentError, CudaError, UnavailableError
+from gda.once import once
 from gda.run.cuda import CudaRun, Lane, NicHelper
 from gda.run.executor import DEADLINE_S, launch_shape
 from gda.run.launch import Launch
@@ -196,7 +197,7 @@ class _Done:
         return bool(self.event.query())
 
 
-@functools.cache
+@once
 def _lanes(device: int) -> list[Lane]:
     """Streams and events of a device's launches that have ended."""
     return []
@@ -229,7 +230,7 @@ def _gpu() -> Any:
         ) from None
 
 
-@functools.cache
+@once
 def _free_words() -> list[int]:
     """Addresses of free status words in pinned memory, the same on the GPU, that lives as long as the process."""
     address = int(_driver("cuMemHostAlloc", 8 * _STATUS_WORDS, 0))

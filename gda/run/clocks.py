@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import time
 from collections.abc import Iterable
 
 from gda.errors import DeadlineError
+from gda.once import once
 from gda.run.arguments import OwnedAddress
 from gda.run.executor import Kernel
 
@@ -84,7 +84,7 @@ def gpu_moment() -> tuple[int, int]:
     return pair or (0, 0)
 
 
-@functools.cache
+@once
 def clock_kernel(target: str) -> Kernel:
     """The kernel that answers."""
     return Kernel(_ANSWER, target=target, trace=False)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from gda.errors import CompileError, CudaError, UnavailableError
+from gda.once import once
 from gda.run.arguments import OwnedAddress, Packed
 from gda.run.cache import key_of, tree_digest
 from gda.run.compile import include_directory
@@ -69,7 +70,7 @@ _STATUS_WORDS = 512  # launches whose outcome somebody may still read
 _STREAMS = 8  # launches at once before another stream has to be made
 
 
-@functools.cache
+@once
 def _free_words() -> list[int]:
     """Addresses of free status words, all in one piece of pinned memory that lives as long as the process."""
     memory = _cupy().cuda.alloc_pinned_memory(8 * _STATUS_WORDS)
@@ -80,7 +81,7 @@ def _free_words() -> list[int]:
 _for_ever: list[object] = []
 
 
-@functools.cache
+@once
 def _free_streams(device: int) -> list[Lane]:
     """Streams of a device, each with its events; one launch at a time uses one."""
     return [_lane() for _ in range(_STREAMS)]

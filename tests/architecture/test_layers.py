@@ -35,17 +35,18 @@ C_LAYERS: dict[str, tuple[str, set[str]]] = {
 # engine/device.cc hands a command to firmware/: the one call upwards, behind a declaration of engine's own.
 DEVICE_TO_SIM = {"kernels", "device", "handle"}
 
-PY_FLOOR = {"errors", "config", "formats", "notes"}
+PY_FLOOR = {"errors", "config", "formats", "notes", "once"}
 PY_LAYERS: dict[str, tuple[str, set[str]]] = {
     "errors": ("gda/errors.py", set()),
     "config": ("gda/config.py", {"errors"}),
     "formats": ("gda/formats*", {"errors", "config"}),
     "present": ("gda/present.py", set()),
+    "once": ("gda/once.py", set()),
     "notes": ("gda/notes.py", {"errors", "config", "formats"}),
     "_verbs": ("gda/_verbs.*", {"errors"}),
     "_cuda": ("gda/_cuda.*", {"errors"}),
     "complaint": ("gda/complaint.py", set()),
-    "attach": ("gda/attach.py", {"errors", "config", "notes", "complaint"}),
+    "attach": ("gda/attach.py", {"errors", "config", "notes", "complaint", "once"}),
     "nic": ("gda/nic/*", {"_verbs", "_cuda", "attach", "present"} | PY_FLOOR),
     "run": ("gda/run/*", {"_cuda", "attach", "present"} | PY_FLOOR),
     "numba": ("gda/numba/*", {"run", "_cuda", "attach"} | PY_FLOOR),

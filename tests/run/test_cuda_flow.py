@@ -133,11 +133,11 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Notes]:
     monkeypatch.setattr(cuda, "_driver_call", lambda name, *arguments: None)
     monkeypatch.setattr(attach, "loaded", lambda: None)
     for cache in (cuda._free_words, cuda._free_streams):
-        cache.cache_clear()
+        cache.forget()
     yield notes
     cuda._under_way.clear()
     for cache in (cuda._free_words, cuda._free_streams):
-        cache.cache_clear()
+        cache.forget()
 
 
 def test_all_is_loaded_before_the_first_launch(notes: Notes) -> None:
