@@ -103,8 +103,8 @@ def launcher() -> str:
     """Who started this process, by what it left in the environment: "torchrun", "mpirun", or "" for nobody known."""
     if {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
         return "torchrun"
-    # Open MPI's; that of MPICH, Intel MPI and Slurm's PMI.
-    return "mpirun" if {"OMPI_COMM_WORLD_RANK", "PMI_RANK"} & os.environ.keys() else ""
+    # Open MPI's; that of MPICH, Intel MPI and Slurm's PMI; that of PMIx, which Slurm starts Open MPI by.
+    return "mpirun" if {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"} & os.environ.keys() else ""
 
 
 def keep_no_caches() -> None:

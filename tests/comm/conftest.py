@@ -20,7 +20,8 @@ PATIENCE_S = 60.0  # for a world of threads: this bounds a test, and no test wai
 @pytest.fixture(autouse=True)
 def nobody_launched_this(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GDA_NIC", "software")
-    for name in ("GDA_BOOTSTRAP", "GDA_RANK", "GDA_SIZE", "GDA_RENDEZVOUS", "RANK", "WORLD_SIZE", "PMI_RANK"):
+    ours = ("GDA_BOOTSTRAP", "GDA_RANK", "GDA_SIZE", "GDA_RENDEZVOUS")
+    for name in (*ours, "RANK", "WORLD_SIZE", "PMI_RANK", "PMIX_RANK"):
         monkeypatch.delenv(name, raising=False)
     assert config.launcher() == ""
 

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same exchange under `python -m gda launch`, torchrun and mpirun; those that are missing are not run."""
+"""`python -m gda launch`: ranks that meet, what they print, and how they end."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-
-from gda import config
-from tests.comm.conftest import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -103,59 +98,3 @@ def test_launch_refuses(arguments: list[str], words: str) -> None:
     command = [sys.executable, "-m", "gda", "launch", *arguments]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert result.returncode == 1 and words in result.stderr
-
-
-def test_an_example_in_shells_of_their_own() -> None:
-    """Nobody launches it: two processes with their variables, which meet at a TCP address."""
-    place = f"tcp://127.0.0.1:{free_port()}"
-    shells = [
-        subprocess.Popen(
-            [sys.executable, str(ROOT / "examples/12_ranks.py")], stdout=subprocess.PIPE, text=True,
-            env={**config.environment_of_rank(rank, 2, place), "PYTHONPATH": str(ROOT)},
-        )
-        for rank in (1, 0)
-    ]  # fmt: skip
-    said = [shell.communicate(timeout=100)[0] for shell in shells]
-    assert [shell.returncode for shell in shells] == [0, 0]
-    assert said[0] == "" and f"team of 2 by {place}" in said[1]
-
-
-def test_mpirun(tmp_path: Path) -> None:
-    mpirun = shutil.which("mpirun")
-    if importlib.util.find_spec("mpi4py") is None or mpirun is None:
-        pytest.skip("not run: mpi4py or mpirun is not installed")
-    result = run([mpirun, "-n", "3", sys.executable], PROGRAM, tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert said(tmp_path) == [f"{r} 3 [0, 10, 20] mpi4py" for r in range(3)]
-
-
-WITH_A_GROUP = "import torch.distributed\ntorch.distributed.init_process_group('gloo')\n"
-
-
-def need_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("not run: torch is not installed")
-
-
-@pytest.mark.parametrize("before", ["", WITH_A_GROUP], ids=["environment", "group"])
-def test_what_torchrun_leaves_in_the_environment(tmp_path: Path, before: str) -> None:
-    need_torch()
-    after = "torch.distributed.destroy_process_group()\n" if before else ""
-    port = free_port()
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", before + PROGRAM + after], cwd=tmp_path,
-            env=os.environ | shared | {"RANK": str(rank), "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    assert [rank.wait(120) for rank in ranks] == [0, 0]
-    assert said(tmp_path) == [f"{r} 2 [0, 10] torch.distributed" for r in range(2)]
-
-
-def test_torchrun(tmp_path: Path) -> None:
-    need_torch()
-    result = run([sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"], PROGRAM, tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert said(tmp_path) == [f"{r} 2 [0, 10] torch.distributed" for r in range(2)]
