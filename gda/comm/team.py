@@ -22,7 +22,7 @@ from gda.nic import open as open_nic
 from gda.nic.lifetime import Owner, Resources
 
 if TYPE_CHECKING:
-    from gda.comm.barrier import Barrier
+    from gda.comm.collectives.barrier import Barrier
     from gda.comm.signal import Signals
     from gda.comm.window import Window
 
@@ -109,7 +109,7 @@ class Team(Owner):
 
     def device_barrier(self, **options: Any) -> Barrier:
         """A barrier that kernels call. Collective. Options: see Barrier."""
-        from gda.comm.barrier import Barrier
+        from gda.comm.collectives.barrier import Barrier
 
         return Barrier(self, **options)
 

@@ -23,7 +23,8 @@ C_LAYERS: dict[str, tuple[str, set[str]]] = {
     "formats": ("cuda/gda/formats/*", {"target"}),
     "handle": ("cuda/gda/handle.h", {"target", "formats"}),
     "trace_ring": ("cuda/gda/trace_ring.h", {"target", "formats"}),
-    "kernels": ("cuda/gda/kernels/*", {"target", "formats", "handle", "device"}),
+    "kernels": ("cuda/gda/kernels/*", {"target", "formats", "handle", "device", "collectives"}),
+    "collectives": ("cuda/gda/collectives/*", {"target", "formats", "handle", "device"}),
     "device": ("cuda/gda/*.h", {"target", "formats", "handle", "trace_ring"}),
     "clock": ("sim/clock.h", set()),
     "link": ("sim/link/*", {"clock", "formats", "target"}),
@@ -33,7 +34,7 @@ C_LAYERS: dict[str, tuple[str, set[str]]] = {
     "steer": ("sim/steer*", {"uverbs", "firmware", "engine", "link", "clock", "formats", "target"}),
 }
 # engine/device.cc hands a command to firmware/: the one call upwards, behind a declaration of engine's own.
-DEVICE_TO_SIM = {"kernels", "device", "handle"}
+DEVICE_TO_SIM = {"kernels", "collectives", "device", "handle"}
 
 PY_FLOOR = {"errors", "config", "formats", "notes", "once"}
 PY_LAYERS: dict[str, tuple[str, set[str]]] = {

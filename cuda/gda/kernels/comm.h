@@ -3,7 +3,7 @@
 // Offsets and lengths in bytes; deadlines in nanoseconds.
 #pragma once
 
-#include <gda/barrier.h>
+#include <gda/comm.h>
 
 GDA_KERNEL(gda_kernel_put_to)(gda_team team, uint32_t peer, uint32_t which, gda_window window, uint64_t offset,
                               gda_mr src, uint64_t src_offset, uint64_t bytes, uint64_t deadline_ns,
@@ -33,8 +33,4 @@ GDA_KERNEL(gda_kernel_put_signal_to)(gda_team team, uint32_t peer, uint32_t whic
     gda_ticket ticket = gda_put_signal_to(team, peer, window, offset, src, src_offset, bytes, signals, index, value,
                                           static_cast<gda_signal_operation>(operation), which);
     gda_report(status, gda_wait_for(team, peer, ticket, deadline_ns, which));
-}
-
-GDA_KERNEL(gda_kernel_barrier)(gda_team team, gda_window barrier, uint64_t deadline_ns, gda_status* status) {
-    gda_report(status, gda_barrier(team, barrier, deadline_ns));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A barrier of all ranks of a team, from signals alone: the first of the collectives, and the shortest to read.
-// Called by kernels; made by gda/comm/barrier.py, which has the same steps in Python. Document: docs/programs.md.
+// Called by kernels; made by gda/comm/collectives/barrier.py, which has the same steps in Python. Document:
+// docs/programs.md.
 //
 //   gda_flush_all(team, GDA_S(1));                       // where others are to see what this rank has put
 //   gda_status s = gda_barrier(team, barrier, GDA_S(1));  // 0 when all ranks have come

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A barrier on the device: cuda/gda/barrier.h, and the same steps in Python to read and to test against.
+"""A barrier on the device: cuda/gda/collectives/barrier.h, and the same steps in Python to read and to test against.
 
 Document: docs/programs.md, "Barrier".
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gda.comm.collectives.collective import kernel_of
 from gda.comm.signal import Signals
-from gda.comm.window import kernels
 
 if TYPE_CHECKING:
     from gda.comm.team import Team
@@ -31,6 +31,7 @@ class Barrier(Signals):
 
     def __init__(self, team: Team, *, placement: str = "host", start: int = 0) -> None:
         self.partners = partners(team.rank, team.size)
+        self._kernels = kernel_of("barrier")  # on all ranks before any can launch it
         super().__init__(team, len(self.partners) + 1, placement=placement, start=start)
 
     def __repr__(self) -> str:
@@ -43,7 +44,7 @@ class Barrier(Signals):
         """
         self._resources.check()
         with self.team.naming():
-            kernels().gda_kernel_barrier.start[1, 1](self.team, self, int(deadline_s * 1e9)).wait(
+            self._kernels.gda_kernel_barrier.start[1, 1](self.team, self, int(deadline_s * 1e9)).wait(
                 deadline_s * (1 + 2 * len(self.partners)) + 1  # each step has the deadline
             )
 

@@ -12,13 +12,13 @@ import pytest
 
 import gda
 from gda.comm import Barrier, Team
-from gda.comm.barrier import partners
+from gda.comm.collectives.barrier import partners
 from gda.errors import DeadlineError
 from gda.sim import faults
 from tests.comm.conftest import teams
 
 KERNEL = r"""
-#include <gda/barrier.h>
+#include <gda/collectives/barrier.h>
 // In each round every rank puts the round's number to its place at all others. Behind the barrier all must be there;
 // behind the second one they may be overwritten.
 GDA_KERNEL(rounds)(gda_team team, gda_window seen, gda_window barrier, uint64_t rounds, uint32_t* wrong,

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the collectives that move data have in common: their signals, one launch for a call, and the steps as data.
+
+Base of the classes of this folder; document: docs/programs.md, "Collectives". The other half, and what the words of the
+signals mean: cuda/gda/collectives/call.h.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gda.comm.signal import Signals
+from gda.comm.window import Window
+from gda.errors import ArgumentError, BootstrapError, ClosedError, CompletionError, DeadlineError
+from gda.nic.lifetime import Owner, Resources
+from gda.once import once
+from gda.run import Kernel
+
+if TYPE_CHECKING:
+    from gda.comm.team import Team
+
+__all__ = ["Collective", "Transfer", "agree", "play", "share_of"]
+
+MOST_CHANNELS = 64
+_MARGIN_S = 2.0  # a kernel's own deadlines come first: that of the call, and a queue's for a free slot
+
+
+@once
+def kernel_of(name: str) -> Kernel:
+    """The kernels of cuda/gda/kernels/NAME.h. Asked for when a collective is made: on a GPU no module may be loaded
+    while a kernel of another rank already waits.
+    """
+    return Kernel(f"#include <gda/kernels/{name}.h>\n")
+
+
+def agree(team: Team, what: str, options: dict[str, object]) -> None:
+    """Raise BootstrapError, which names the rank, unless all ranks have come here with the same. Collective."""
+    own = json.dumps([what, options], default=repr).encode()
+    for rank, data in enumerate(team.bootstrap.allgather(own)):
+        if data != own:
+            raise BootstrapError(
+                f"rank {rank} makes {_said(data)}, this rank {_said(own)}", rank=rank,
+                phase=team.bootstrap.phase - 1, advice="all ranks make the same collectives in the same order",
+            )  # fmt: skip
+
+
+def _said(data: bytes) -> str:
+    try:
+        what, options = json.loads(data)
+        return f"{what} with {', '.join(f'{name}={value!r}' for name, value in options.items()) or 'no options'}"
+    except (ValueError, TypeError, AttributeError):
+        return f"something else ({data[:32]!r})"
+
+
+class Collective(Owner):
+    """What a rank has of one collective: `signals`, and `channels`, each a block that carries its share of the bytes.
+
+    Made by all ranks with equal `options`, else by none. `file` names its kernels, in cuda/gda/kernels. `placement` and
+    `start` are those of the signals. A call that failed leaves the ranks' words apart: later ones are refused.
+    """
+
+    def __init__(
+        self, team: Team, what: str, options: dict[str, object], *, file: str = "", channels: int = 1,
+        placement: str = "host", start: int = 0,
+    ) -> None:  # fmt: skip
+        team._resources.check()
+        self.team, self.channels, self._what = team, channels, what
+        self._own(Resources(what, team._resources))
+        self._failed = ""
+        try:
+            self._kernels = kernel_of(file) if file else None
+            agree(team, what, {**options, "channels": channels, "start": start})
+            if isinstance(channels, bool) or not isinstance(channels, int) or not 1 <= channels <= MOST_CHANNELS:
+                raise ArgumentError(f"channels={channels!r} is not a whole number from 1 to {MOST_CHANNELS}")
+            self._words = 2 * team.size + 2
+            self.signals = Signals(team, channels * self._words, placement=placement, start=start)
+            self._resources.callback(self.signals._resources.close)
+            for word in self._missed_words:
+                self.signals.memory.write(8 * word, bytes(8))
+        except BaseException:
+            self._resources.close()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<{self._what} of {self.team.size} ranks in {self.channels} channels>"
+
+    def _window(self, data: Any, placement: str = "host") -> Window:
+        """A window over `data` (what Window takes), closed with this; or that window, if it is one already."""
+        if isinstance(data, Window):
+            if data.team is not self.team:
+                raise ArgumentError(f"{data!r} is of another team", "make it by this one's window()")
+            return data
+        window = Window(self.team, data, placement=placement)
+        self._resources.callback(window._resources.close)
+        return window
+
+    def _launch(self, kernel: str, *arguments: object, deadline_s: float) -> None:
+        """One launch of a kernel, a block a channel. In front of `arguments` goes the team, behind them signals and
+        deadline.
+        """
+        self._resources.check()
+        if self._failed:
+            raise ClosedError(f"this {self._what} has failed before ({self._failed})", "make another, on all ranks")
+        if not 0 < deadline_s < 1e9:
+            raise ArgumentError(f"deadline_s={deadline_s!r} is not a positive time in seconds")
+        start = getattr(self._kernels, kernel).start[self.channels, 1]
+        with self.team.naming():
+            try:
+                start(self.team, *arguments, self.signals, int(deadline_s * 1e9)).wait(deadline_s + _MARGIN_S)
+            except BaseException as error:
+                self._failed = str(error).split("\n")[0] or type(error).__name__
+                if isinstance(error, (CompletionError, DeadlineError)):
+                    error.rank = self._missed()
+                raise
+
+    def _missed(self) -> int | None:
+        """The rank that the failed call waited for, as its kernel left it."""
+        found = (self.signals.read(word) for word in self._missed_words)
+        return next((one - 1 for one in found if one), None)
+
+    @property
+    def _missed_words(self) -> range:
+        return range(2 * self.team.size, self.channels * self._words, self._words)
+
+
+# ------------------------------------------------------------------------------------------------- the steps as data
+@dataclass(frozen=True)
+class Transfer:
+    """Bytes that one rank puts to another in one step; those of a step may happen in any order, or at once."""
+
+    step: int
+    sender: int
+    receiver: int
+    source_offset: int
+    target_offset: int
+    bytes: int
+
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def play(transfers: Iterable[Transfer], sources: Sequence[Bytes], targets: Sequence[Bytes]) -> None:
+    """Do to memory in Python what the ranks do by puts. In place where `targets` are `sources`."""
+    steps: dict[int, list[Transfer]] = {}
+    for one in transfers:
+        steps.setdefault(one.step, []).append(one)
+    for step in sorted(steps):
+        moving = [sources[t.sender][t.source_offset : t.source_offset + t.bytes].copy() for t in steps[step]]
+        for t, data in zip(steps[step], moving, strict=True):
+            targets[t.receiver][t.target_offset : t.target_offset + t.bytes] = data
+
+
+def share_of(bytes: int, channel: int, channels: int) -> tuple[int, int]:
+    """Offset and length of what one of several channels carries: share_of() of call.h."""
+    each = (bytes + channels * 128 - 1) // (channels * 128) * 128
+    offset = min(channel * each, bytes)
+    return offset, min(each, bytes - offset)
