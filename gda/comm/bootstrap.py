@@ -17,14 +17,14 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from gda import config
 from gda.comm import record
 from gda.comm.record import NO_WORLD, Record
 from gda.errors import ArgumentError, BootstrapError, DeadlineError, PeerLostError
 
-__all__ = ["Bootstrap", "Carrier", "Identity", "find", "threads"]
+__all__ = ["Bootstrap", "Carrier", "Identity", "carrier_from", "find", "threads"]
 
 DEADLINE_S = 60.0  # for all ranks to come
 
@@ -206,8 +206,20 @@ def find(deadline_s: float = DEADLINE_S) -> Carrier:
     if wanted == "torch" or (wanted == "auto" and (launchers.torch_is_initialized() or launcher == "torchrun")):
         return launchers.TorchCarrier(deadline_s)
     if wanted == "mpi" or (wanted == "auto" and launcher == "mpirun"):
-        return launchers.MpiCarrier()
+        return launchers.MpiCarrier(deadline_s)
     return threads(1)[0]
+
+
+def carrier_from(thing: Any, deadline_s: float = DEADLINE_S) -> Carrier:
+    """What gda.init() was given as a Carrier: it is one, or a communicator or process group; None: find()."""
+    if thing is None:
+        return find(deadline_s)
+    if hasattr(thing, "exchange"):
+        carrier: Carrier = thing
+        return carrier
+    from gda.comm import launchers
+
+    return launchers.carrier_of(thing, deadline_s)
 
 
 class _Meeting:

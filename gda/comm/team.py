@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gda import formats
 from gda.comm import rendezvous
-from gda.comm.bootstrap import DEADLINE_S, Bootstrap, Carrier, Identity, find, lost
+from gda.comm.bootstrap import DEADLINE_S, Bootstrap, Carrier, Identity, carrier_from, lost
 from gda.comm.table import Table
 from gda.errors import ArgumentError, BootstrapError, CompletionError, DeadlineError
 from gda.nic import Nic, QueuePair
@@ -30,20 +30,22 @@ __all__ = ["Team", "init"]
 
 
 def init(
-    carrier: Carrier | Bootstrap | None = None, *, nic: Nic | None = None, queues_per_peer: int = 1,
+    carrier: Any = None, *, nic: Nic | None = None, queues_per_peer: int = 1,
     deadline_s: float = DEADLINE_S, **queue_options: Any,
 ) -> Team:  # fmt: skip
     """Find the other ranks and connect to each. Collective: all ranks call it with the same options.
 
-    `carrier` is how they find each other, default: by the launcher at hand (gda.comm.bootstrap.find). `nic` is an open
-    NIC, which stays open at the end; default: gda.open(), closed with the team. `queues_per_peer` queue pairs lead to
-    each rank, also to the own one; `queue_options` are those of QueuePair. `deadline_s` bounds this call and is the
-    default of later ones. Raises as Bootstrap does; then nothing is left open.
+    `carrier` is how they find each other, default: by the launcher at hand (gda.comm.bootstrap.find). It may be a
+    communicator of mpi4py (split, Cartesian, ...), a process group of torch.distributed (new_group), a Bootstrap, or
+    one of threads(n): its ranks are the team's. `nic` is an open NIC, which stays open at the end; default: gda.open(),
+    closed with the team. `queues_per_peer` queue pairs lead to each rank, also to the own one; `queue_options` are
+    those of QueuePair. `deadline_s` bounds this call and is the default of later ones. Raises as Bootstrap does; then
+    nothing is left open.
     """
     if not isinstance(queues_per_peer, int) or not 1 <= queues_per_peer <= 256:
         raise ArgumentError(f"queues_per_peer={queues_per_peer!r} is not a whole number from 1 to 256")
     if not isinstance(carrier, Bootstrap):
-        carrier = Bootstrap(find(deadline_s) if carrier is None else carrier, deadline_s=deadline_s)
+        carrier = Bootstrap(carrier_from(carrier, deadline_s), deadline_s=deadline_s)
     return Team(carrier, nic, queues_per_peer, queue_options)
 
 

@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
-import subprocess
+import hashlib
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gda import config
 from tests.comm.conftest import free_port
+from tests.comm.launching import environment, need_mpirun, need_torch, run, run_each
 
-ROOT = Path(__file__).resolve().parents[2]
 RANKS = 4
 # A ring in Python: every rank's row goes once round. What each has then, and by what it found the others.
 PROGRAM = """
@@ -44,57 +42,13 @@ torch.distributed.destroy_process_group()
 """
 
 
-def environment(**more: str) -> dict[str, str]:
-    # MPICH needs none of these. Open MPI refuses to run as root, and more ranks than cores, unless it is told.
-    told = {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMP_NUM_THREADS": "1", "GDA_NIC": "software",
-    }  # fmt: skip
-    return os.environ | told | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])} | more
-
-
-def run(command: list[str], program: str, folder: Path) -> None:
-    """All ranks by one command."""
-    path = folder / "program.py"
-    path.write_text(program)
-    result = subprocess.run(
-        [*command, str(path)], env=environment(), capture_output=True, text=True, timeout=150, cwd=folder
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-
-
-def run_each(program: str, folder: Path, environments: list[dict[str, str]]) -> None:
-    """A process for each, as from shells of their own."""
-    ranks = [subprocess.Popen([sys.executable, "-c", program], env=one, cwd=folder) for one in environments]
-    try:
-        assert [rank.wait(150) for rank in ranks] == [0] * len(ranks)
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-
-
 def check(folder: Path, carrier: str) -> None:
     """The result is that of a process which computes it alone."""
-    import hashlib
-
-    import numpy as np
-
     rows = np.outer(np.arange(1, RANKS + 1), np.arange(1000)).astype(np.int32)
     digest = hashlib.sha256(rows).hexdigest()[:16]  # a launcher may mix what ranks print: each writes a file
     said = [path.read_text().strip() for path in sorted(folder.glob("said.*"))]
     assert [line.split(maxsplit=3)[:3] for line in said] == [[str(r), str(RANKS), digest] for r in range(RANKS)]
     assert all(carrier in line for line in said), said
-
-
-def beside_python(program: str) -> str | None:
-    """A program that pip has put beside this Python, or one on the PATH."""
-    return shutil.which(program, path=str(Path(sys.executable).parent)) or shutil.which(program)
-
-
-def need_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("not run: torch is not installed")
 
 
 def test_gda_launch(tmp_path: Path) -> None:
@@ -103,10 +57,7 @@ def test_gda_launch(tmp_path: Path) -> None:
 
 
 def test_mpirun(tmp_path: Path) -> None:
-    mpirun = beside_python("mpirun")
-    if importlib.util.find_spec("mpi4py") is None or mpirun is None:
-        pytest.skip("not run: mpi4py or mpirun is not installed")
-    run([mpirun, "-n", str(RANKS), sys.executable], PROGRAM, tmp_path)
+    run([need_mpirun(), "-n", str(RANKS), sys.executable], PROGRAM, tmp_path)
     check(tmp_path, "mpi4py")
 
 
