@@ -21,8 +21,12 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-SIM_SOURCES = sorted(p.relative_to(ROOT) for p in ROOT.glob("sim/**/*.cc") if p.name != "preload.cc")
+CALL_SOURCES = [*sorted(p.relative_to(ROOT) for p in ROOT.glob("sim/calls/*.cc")), Path("sim/uverbs/profile.cc")]
 PRELOAD_SOURCE = Path("sim/uverbs/preload.cc")
+SIM_SOURCES = sorted(
+    {p.relative_to(ROOT) for p in ROOT.glob("sim/**/*.cc") if p.parent.name != "calls"} - {PRELOAD_SOURCE}
+)
+LIBRARIES = ("sim", "preload", "calls")
 CXX_FLAGS = ["-std=c++17", "-O3", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Icuda", "-I."]
 
 
@@ -56,21 +60,26 @@ def compile_object(source: Path, objects: Path, flags: list[str]) -> Path:
 def build_simulator(directory: Path, name: str = "sim", flags: tuple[str, ...] = ()) -> None:
     """Build libgda_sim.so (attached by Python) and libgda_preload.so (LD_PRELOAD) into `directory`.
 
-    Objects go to build/NAME, one directory for each set of flags.
+    Beside them libgda_calls.so (LD_PRELOAD, on any NIC; sim/calls), but not under a sanitizer. Objects go to
+    build/NAME, one directory for each set of flags.
     """
     objects = ROOT / "build" / name
     objects.mkdir(parents=True, exist_ok=True)
     directory.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        compiled = list(pool.map(lambda s: compile_object(s, objects, list(flags)), [*SIM_SOURCES, PRELOAD_SOURCE]))
-    core, preload = directory / "libgda_sim.so", directory / "libgda_preload.so"
-    newest = max(p.stat().st_mtime for p in compiled)
-    if all(p.exists() and p.stat().st_mtime >= newest for p in (core, preload)):
+        sources = [*SIM_SOURCES, PRELOAD_SOURCE, *([] if flags else CALL_SOURCES)]
+        made = dict(zip(sources, pool.map(lambda s: compile_object(s, objects, list(flags)), sources), strict=True))
+    core, preload, calls = (directory / f"libgda_{name}.so" for name in LIBRARIES)
+    newest = max(p.stat().st_mtime for p in made.values())
+    if all(p.exists() and p.stat().st_mtime >= newest for p in (core, preload, *([] if flags else [calls]))):
         return
     definitions = [] if flags else ["-Wl,-z,defs"]  # a sanitizer's runtime is found at load time
     shared = [compiler(), "-shared", "-pthread", *flags, *definitions, "-Wl,-Bsymbolic"]
-    run(*shared, "-Wl,-soname,libgda_sim.so", *map(str, compiled[:-1]), "-o", str(core), "-ldl")
-    run(*shared, str(compiled[-1]), "-o", str(preload), f"-L{directory}", "-lgda_sim", "-ldl", "-Wl,-rpath,$ORIGIN")
+    run(*shared, "-Wl,-soname,libgda_sim.so", *(str(made[s]) for s in SIM_SOURCES), "-o", str(core), "-ldl")
+    tail = ["-o", str(preload), f"-L{directory}", "-lgda_sim", "-ldl", "-Wl,-rpath,$ORIGIN"]
+    run(*shared, str(made[PRELOAD_SOURCE]), *tail)
+    if not flags:
+        run(*shared, *(str(made[s]) for s in CALL_SOURCES), "-o", str(calls), "-ldl")
 
 
 class BuildExtensions(build_ext):
@@ -83,7 +92,7 @@ class BuildExtensions(build_ext):
 
     def get_outputs(self) -> list[str]:
         package = ROOT / "gda" if self.inplace or self.editable_mode else Path(self.build_lib) / "gda"
-        return [*super().get_outputs(), *(str(package / "lib" / f"libgda_{n}.so") for n in ("sim", "preload"))]
+        return [*super().get_outputs(), *(str(package / "lib" / f"libgda_{n}.so") for n in LIBRARIES)]
 
 
 class Sanitized(Command):

@@ -52,6 +52,7 @@ VARIABLES = {
         Variable("GDA_SIM_FAULTS", "", (), "faults of the network, such as drop=5%,seed=7 (simulator.md, Faults)"),
         Variable("GDA_SIM_CAPTURE", "", (), "pcapng file to which the software NIC appends every packet"),
         Variable("GDA_SIM_PROFILE", "", (), "file to which the software NIC writes at exit what was asked of it"),
+        Variable("GDA_PROFILE", "", (), "file to which calls of libibverbs and kernels write at exit what they did"),
         Variable("GDA_TRACE", "", (), "directory where a process leaves a trace of itself and its software NICs"),
         Variable("GDA_TRACE_KERNELS", "auto", ("auto", "on", "off"), "which kernels are traced; auto: of a recording"),
         Variable("GDA_SIM_COMPLAINTS", "print", ("print", "silent", "strict"), "complaints at the end (checker.md)"),

@@ -20,7 +20,7 @@ from gda.run import traces
 from gda.run.arguments import Packed, pack
 from gda.run.compile import include_directory
 from gda.run.launch import Launch, Run, StatusWord, status_word
-from gda.run.meters import DEFINE, meter_names
+from gda.run.meters import DEFINE, leave_at_the_end, meter_names
 from gda.run.status import explainers
 
 __all__ = ["DEADLINE_S", "Function", "Kernel", "launch_shape"]
@@ -96,7 +96,7 @@ class Kernel:
                 'declare one as GDA_KERNEL(name)(parameters), or ask for an instance with names=("name<int>",)',
             )
         self._metered = meter
-        if meter:
+        if meter or config.get("GDA_PROFILE"):
             options = (*options, DEFINE)
         traced = notes.kernels_are_traced() if trace is None else trace
         if traced:
@@ -125,6 +125,7 @@ class Kernel:
                 options=options,
                 names=entered,
             )
+        leave_at_the_end(self._module)
         for name in entered:
             self._functions[name] = Function(self, name)
         if traced and self._module.has_trace():

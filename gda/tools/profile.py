@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiles a program, and says whether GPU initiation would help it: `python -m gda profile -- PROGRAM`.
 
-The program runs on the software NIC, unmodified; the NIC counts what it is asked for (sim/engine/profile.h) and how
-long threads wait (sim/uverbs/profile.h), /proc tells the CPU time of its threads. The verdict's thresholds and their
-reasons: docs/profile.md.
+The program runs unmodified. On the software NIC, the NIC counts what it is asked for (sim/engine/profile.h) and how
+long threads wait (sim/uverbs/profile.h); on a card, a preloaded library counts the calls of libibverbs (sim/calls) in
+the same way. Kernels count what they post (gda/run/meters.py), /proc tells the CPU time of threads. The verdict's
+thresholds and their reasons: docs/profile.md.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gda import config, formats
-from gda.errors import ArgumentError, UnavailableError
+from gda import _verbs, config, formats
+from gda.errors import ArgumentError, UnavailableError, VerbsError
 
 __all__ = ["Measured", "Sized", "Verdict", "profile", "profile_text", "verdict"]
 
 _SAMPLE_S = 0.02  # how often the threads' CPU time is read
 _NIC_THREAD = "gda-sim"
+_CALLS = Path(__file__).resolve().parents[1] / "lib" / "libgda_calls.so"
 
 HAND_OVER_S = 10e-6  # what a message can save at most: the way from a kernel to the CPU and back
 FEW = 1000  # messages in all, and messages a second: below it that is 1 % of the time
@@ -49,6 +51,7 @@ class Measured:
     """What was seen of a program."""
 
     program: str
+    on: str = "software"  # or "card"
     status: int = 0
     seconds: float = 0.0
     processes: int = 0
@@ -63,11 +66,23 @@ class Measured:
     cpu_s: float = 0.0  # of all its processes
     threads: dict[str, float] = field(default_factory=dict)  # of its first process, by name and number
     nic_cpu_s: float = 0.0  # of them, the software NIC's, whose work a card does
+    kernels: dict[str, int] = field(default_factory=dict)  # what gda's kernels did (cuda/gda/target/meter.h)
+    sent: dict[str, int] = field(default_factory=dict)  # by this machine's ports meanwhile: bytes, packets
 
     @property
     def messages(self) -> int:
         """How many."""
         return sum(one.messages for one in self.sizes)
+
+    @property
+    def by_kernels(self) -> int:
+        """Requests that kernels posted: of `messages` on the software NIC, beside them on a card."""
+        return self.kernels.get("requests", 0)
+
+    @property
+    def by_cpu(self) -> int:
+        """Messages that the CPU posted."""
+        return self.messages if self.on == "card" else max(0, self.messages - self.by_kernels)
 
     @property
     def bytes(self) -> int:
@@ -122,6 +137,8 @@ def verdict(seen: Measured) -> Verdict:
         f"{100 * small:.0f} % of the messages have at most {SMALL_BYTES} bytes",
         f"the host waited {100 * seen.wait_share:.0f} % of the time between the first message and the last",
     )
+    if seen.by_kernels and not seen.by_cpu:
+        return Verdict("no", "kernels post already", (f"kernels posted {seen.by_kernels} requests, the CPU none",))
     if not seen.messages:
         return Verdict("no", "nothing was sent", ("the program posted no request to an RDMA NIC",))
     if seen.messages < FEW or seen.rate < FEW:
@@ -140,10 +157,10 @@ def verdict(seen: Measured) -> Verdict:
     return Verdict("undecided", "; ".join(filter(None, missing)), facts)
 
 
-def profile(argv: Sequence[str], preload: Sequence[str]) -> tuple[Measured, Verdict]:
-    """Run a program on the software NIC, whose libraries are `preload`, and judge.
+def profile(argv: Sequence[str], on: str, preload: Sequence[str] = ()) -> tuple[Measured, Verdict]:
+    """Run a program on the "software" NIC, whose libraries are `preload`, or on the "card" of this machine; judge.
 
-    Raises ArgumentError without a program, UnavailableError for one that is not there.
+    Raises ArgumentError without a program, UnavailableError for one that is not there, and without a card.
     """
     command = list(argv[1:] if argv[:1] == ["--"] else argv)
     if not command:
@@ -151,18 +168,53 @@ def profile(argv: Sequence[str], preload: Sequence[str]) -> tuple[Measured, Verd
     program = shutil.which(command[0])
     if program is None:
         raise UnavailableError(f"the program {command[0]!r} is not on the PATH or not executable")
-    seen = Measured(" ".join(command))
+    if on == "card":
+        _check_card()
+        preload = [str(_CALLS)]
+    seen = Measured(" ".join(command), on)
     with tempfile.TemporaryDirectory() as directory:
         told = Path(directory) / "told"
         environment = config.environment_with_preload(preload)
-        environment |= {"GDA_SIM_PROFILE": str(told), "GDA_NIC": "software"}
+        environment |= {"GDA_PROFILE": str(told)}
+        if on == "software":
+            environment |= {"GDA_SIM_PROFILE": str(told), "GDA_NIC": "software"}
+        elif config.get("GDA_NIC") == "auto":
+            environment["GDA_NIC"] = "real"  # rather than the software NIC when the card's port is down
+        before = _sent()
         start = time.monotonic()
         running = subprocess.Popen([program, *command[1:]], env=environment)
         _watch(running, seen)
         seen.seconds = time.monotonic() - start
+        if on == "card":
+            seen.sent = {name: count - before[name] for name, count in _sent().items()}
         for path in sorted(Path(directory).glob("told.*")):
             _take(path.read_text(), seen)
     return seen, verdict(seen)
+
+
+def _check_card() -> None:
+    if not _CALLS.exists():
+        raise UnavailableError(f"{_CALLS} does not exist", "build it: python setup.py build_ext --inplace")
+    try:
+        if _verbs.ibv_get_device_list():
+            return
+    except VerbsError:  # a kernel without InfiniBand
+        pass
+    raise UnavailableError(
+        "libibverbs lists no device on this machine", "python -m gda profile --on software needs none"
+    )
+
+
+def _sent(ports: Path = Path("/sys/class/infiniband")) -> dict[str, int]:
+    """What all ports of this machine have sent so far; the kernel counts bytes in words of four."""
+    totals = {"bytes": 0, "packets": 0}
+    for name, file, unit in (("bytes", "port_xmit_data", 4), ("packets", "port_xmit_packets", 1)):
+        for path in ports.glob(f"*/ports/*/counters/{file}"):
+            try:
+                totals[name] += unit * int(path.read_text())
+            except (OSError, ValueError):  # "N/A (no PMA)"
+                continue
+    return totals
 
 
 def _watch(running: subprocess.Popen[bytes], seen: Measured) -> None:
@@ -188,7 +240,7 @@ def _watch(running: subprocess.Popen[bytes], seen: Measured) -> None:
 
 
 def _take(text: str, seen: Measured) -> None:
-    """What a process wrote: sim/uverbs/profile.cc and Device::profile()."""
+    """What a process wrote: sim/uverbs/profile.cc with Device::profile() or sim/calls, and gda/run/meters.py."""
     known = {(one.operation, one.up_to_bytes): one for one in seen.sizes}
     for line in text.splitlines():
         kind, *words = line.split()
@@ -208,16 +260,28 @@ def _take(text: str, seen: Measured) -> None:
             one = known.setdefault(key, Sized(*key, 0, 0))
             one.messages += messages
             one.bytes += bytes_
+        elif kind == "meter":
+            seen.kernels[words[0]] = seen.kernels.get(words[0], 0) + int(words[1])
         elif kind == "counter":
             seen.counters[words[0]] = seen.counters.get(words[0], 0) + int(words[1])
     seen.sizes = sorted(known.values(), key=lambda one: (one.operation, one.up_to_bytes))
 
 
-NOT_SEEN = (
-    "times are of the software NIC on this machine, not of a card: rates and waits are shapes, not figures",
-    "who posted is not told apart: kernels' messages are among them; kernels on a GPU wait unseen",
+_NEVER_SEEN = (
+    "kernels' requests are counted for gda.Kernel alone; kernels on a GPU wait unseen",
     "threads that end between two looks, and those of child processes, are in the CPU time of all only",
 )
+NOT_SEEN = {
+    "software": (
+        "times are of the software NIC on this machine, not of a card: rates and waits are shapes, not figures",
+        *_NEVER_SEEN,
+    ),
+    "card": (
+        "what is posted and polled past libibverbs, by kernels of other libraries or by UCX's rc_mlx5, is only in what "
+        "the ports sent",
+        *_NEVER_SEEN,
+    ),
+}
 
 
 def as_json(seen: Measured, judged: Verdict) -> dict[str, Any]:
@@ -225,7 +289,8 @@ def as_json(seen: Measured, judged: Verdict) -> dict[str, Any]:
     return {
         **asdict(seen), "messages": seen.messages, "bytes": seen.bytes, "rate_per_s": seen.rate,
         "doorbells_per_message": seen.doorbells_per_message, "wait_share": seen.wait_share,
-        "verdict": asdict(judged), "not_seen": NOT_SEEN,
+        "verdict": asdict(judged),
+        "not_seen": NOT_SEEN[seen.on],
     }  # fmt: skip
 
 
@@ -236,18 +301,29 @@ def profile_text(seen: Measured, judged: Verdict) -> str:
         f"messages: {seen.messages}, {seen.bytes} bytes, {seen.rate:.0f} a second for {seen.active_s:.3f} s, "
         f"{seen.doorbells_per_message:.2f} doorbells a message",
     ]
+    if seen.kernels:
+        of = "of them" if seen.on == "software" else "beside them"
+        words = ("requests", "payload_bytes", "doorbells", "polls")
+        counts = ", ".join(f"{seen.kernels.get(word, 0)} {word.replace('_', ' ')}" for word in words)
+        lines.append(f"by kernels, {of}: {counts}")
     most = max((one.messages for one in seen.sizes), default=1)
     for one in seen.sizes:
         bar = "#" * max(1, 40 * one.messages // most)
         lines.append(f"  {one.operation:<24} up to {one.up_to_bytes:>10} B {one.messages:>10}  {bar}")
     lines.append(
         f"waiting: polls in vain {seen.poll_s:.3f} s ({seen.vain_polls} of {seen.polls} polls), asleep on a channel "
-        f"{seen.channel_s:.3f} s, device code on the CPU {seen.kernel_s:.3f} s"
+        f"{seen.channel_s:.3f} s"
+        + (f", device code on the CPU {seen.kernel_s:.3f} s" if seen.on == "software" else "")
     )
-    lines.append(f"CPU: {seen.cpu_s:.2f} s, of which {seen.nic_cpu_s:.2f} s the software NIC's thread")
+    if seen.sent:
+        lines.append(f"ports sent {seen.sent['bytes']} bytes in {seen.sent['packets']} packets, for all programs")
+    lines.append(
+        f"CPU: {seen.cpu_s:.2f} s"
+        + (f", of which {seen.nic_cpu_s:.2f} s the software NIC's thread" if seen.on == "software" else "")
+    )
     busy = sorted(seen.threads.items(), key=lambda item: -item[1])[:8]
     lines += [f"  {name:<24} {cpu:.2f} s" for name, cpu in busy if cpu]
     lines.append(f"Would GPU initiation help? {judged.answer}: {judged.because}")
     lines += [f"  - {reason}" for reason in judged.reasons]
-    lines += [f"  (not seen: {what})" for what in NOT_SEEN]
+    lines += [f"  (not seen: {what})" for what in NOT_SEEN[seen.on]]
     return "\n".join(lines)

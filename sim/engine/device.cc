@@ -408,17 +408,7 @@ std::vector<std::string> Device::report() const {
 }
 std::string Device::profile() const {
     Hold hold(*state_);
-    const Profile& p = state_->profile;
-    std::string lines = text("nic %u %llu %llu\n", state_->slot, static_cast<unsigned long long>(p.first_ns),
-                             static_cast<unsigned long long>(p.last_ns));
-    for (uint32_t operation = 0; operation < Profile::OPERATIONS; ++operation) {
-        for (uint32_t size = 0; size < Profile::SIZES; ++size) {
-            if (!p.requests[operation][size]) continue;
-            lines += text("requests %u %u %llu %llu\n", operation, size,
-                          static_cast<unsigned long long>(p.requests[operation][size]),
-                          static_cast<unsigned long long>(p.bytes[operation][size]));
-        }
-    }
+    std::string lines = state_->profile.lines(state_->slot);
     for (const std::string& name : Report::names()) {
         const uint64_t value = state_->report.counter(name.c_str());
         if (value) lines += text("counter %s %llu\n", name.c_str(), static_cast<unsigned long long>(value));

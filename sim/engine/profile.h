@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program asks of a NIC, by operation and size: written by the requester, told at exit (uverbs/profile.h).
+// What a program asks of a NIC, by operation and size. Counted by the requester, which fetches work requests, and by
+// sim/calls, which sees the calls that post them; told at exit (uverbs/profile.h).
 #pragma once
 
+#include <cinttypes>
 #include <cstdint>
+#include <cstdio>
+#include <string>
 
 namespace sim {
 
-struct Profile {
+// Count is uint64_t under a lock, or an atomic.
+template <typename Count>
+struct ProfileOf {
     enum : uint32_t { OPERATIONS = 64, SIZES = 33 };  // size s: more than 2^(s-1) and at most 2^s bytes; 0: up to one
-    uint64_t requests[OPERATIONS][SIZES] = {};
-    uint64_t bytes[OPERATIONS][SIZES] = {};
-    uint64_t first_ns = 0, last_ns = 0;
+    Count requests[OPERATIONS][SIZES] = {};
+    Count bytes[OPERATIONS][SIZES] = {};
+    Count first_ns{0}, last_ns{0};
 
     static uint32_t size_of(uint64_t bytes) {
         const uint32_t bits = bytes < 2 ? 0 : 64 - static_cast<uint32_t>(__builtin_clzll(bytes - 1));
@@ -23,6 +29,24 @@ struct Profile {
         if (!first_ns) first_ns = now_ns;
         last_ns = now_ns;
     }
+    // As gda/tools/profile.py reads it.
+    std::string lines(uint32_t nic) const {
+        char line[128];
+        snprintf(line, sizeof line, "nic %" PRIu32 " %" PRIu64 " %" PRIu64 "\n", nic, uint64_t{first_ns},
+                 uint64_t{last_ns});
+        std::string all = line;
+        for (uint32_t operation = 0; operation < OPERATIONS; ++operation) {
+            for (uint32_t size = 0; size < SIZES; ++size) {
+                const uint64_t number = requests[operation][size], total = bytes[operation][size];
+                if (!number) continue;
+                snprintf(line, sizeof line, "requests %" PRIu32 " %" PRIu32 " %" PRIu64 " %" PRIu64 "\n", operation,
+                         size, number, total);
+                all += line;
+            }
+        }
+        return all;
+    }
 };
+using Profile = ProfileOf<uint64_t>;
 
 }  // namespace sim

@@ -23,6 +23,9 @@
 #include "sim/uverbs/sysfs.h"
 
 namespace sim::uverbs {
+
+const char* const profile::variable = "GDA_SIM_PROFILE";
+
 namespace {
 
 std::atomic<Device*> devices[Nic::MOST];

@@ -21,7 +21,7 @@ std::atomic<uint64_t> waited_ns[ways], asked[ways], asked_in_vain[ways];
 thread_local uint64_t vain_since_ns[ways];  // of the last vain question; 0: the last one was not in vain
 
 const char* file() {
-    static const char* const value = getenv("GDA_SIM_PROFILE");
+    static const char* const value = getenv(variable);
     return value && *value ? value : nullptr;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `python -m gda profile` asks for: with GDA_SIM_PROFILE=FILE each process writes at exit, into FILE.PID, what its
-// NICs were asked for and how long its threads waited. Without the variable nothing is measured.
+// What `python -m gda profile` asks for: with a variable that names a file, FILE, each process writes at exit, into
+// FILE.PID, what its NICs were asked for and how long its threads waited. Without the variable nothing is measured.
+// Part of two libraries: the software NIC (GDA_SIM_PROFILE), and the one that watches calls of libibverbs, whatever
+// NIC is behind them (sim/calls, GDA_PROFILE).
 //
 // A thread waits while a poll that finds nothing steps the NIC, until one that finds something as long as it asks again
 // and again; and while it sleeps in a read of a completion channel. Device code on the CPU waits while it steps the
@@ -12,6 +14,8 @@
 #include <vector>
 
 namespace sim::uverbs::profile {
+
+extern const char* const variable;  // its name, defined once in each library
 
 enum class Wait : int { poll, channel, kernel, count };
 

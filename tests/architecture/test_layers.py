@@ -31,6 +31,7 @@ C_LAYERS: dict[str, tuple[str, set[str]]] = {
     "engine": ("sim/engine/*", {"link", "clock", "trace_ring", "formats", "target"}),
     "firmware": ("sim/firmware/*", {"engine", "link", "clock", "trace_ring", "formats", "target"}),
     "uverbs": ("sim/uverbs/*", {"firmware", "engine", "link", "clock", "formats", "target"}),
+    "calls": ("sim/calls/*", {"uverbs", "engine", "formats", "target"}),
     "steer": ("sim/steer*", {"uverbs", "firmware", "engine", "link", "clock", "formats", "target"}),
 }
 # engine/device.cc hands a command to firmware/: the one call upwards, behind a declaration of engine's own.

@@ -158,8 +158,8 @@ def test_wheel_has_what_is_found_at_run_time(wheel):
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     assert {
         f"gda/_verbs{suffix}", f"gda/_cuda{suffix}", "gda/_verbs.pxd", "gda/_verbs.pyi", "gda/py.typed",
-        "gda/lib/libgda_sim.so", "gda/lib/libgda_preload.so", "gda/include/gda/gda.h", "gda/include/gda/formats/wqe.h",
-        "gda/nic/interop.py", "gda/tools/demo.py",
+        "gda/lib/libgda_sim.so", "gda/lib/libgda_preload.so", "gda/lib/libgda_calls.so", "gda/include/gda/gda.h",
+        "gda/include/gda/formats/wqe.h", "gda/nic/interop.py", "gda/tools/demo.py",
     } <= names  # fmt: skip
     headers = {f"gda/include/gda/{p.relative_to(ROOT / 'cuda/gda')}" for p in (ROOT / "cuda" / "gda").rglob("*.h")}
     assert headers <= names
