@@ -66,6 +66,7 @@ def stuck(queue: LiveQueue, seen: Live) -> Iterator[Finding]:
     yield from _wrong_state(queue)
     yield from _not_told(queue)
     yield from _not_served(queue, nic, seen)
+    yield from _overran(queue)
     if queue.state not in ("ERR", "SQER"):
         yield from _not_read(queue)
 
@@ -240,13 +241,17 @@ def _not_served(queue: LiveQueue, nic: LiveNic | None, seen: Live) -> Iterator[F
         )  # fmt: skip
 
 
-def _not_read(queue: LiveQueue) -> Iterator[Finding]:
-    """Complete, and nobody looks."""
+def _overran(queue: LiveQueue) -> Iterator[Finding]:
+    """Also of a queue pair that failed: that is what comes of it."""
     if queue.cq_failed:
         yield _found(
             queue, CAUSE + 80, "its completion queue overran", "completions came faster than they were read",
             "make it deeper, poll more often, or store the consumer index", written=queue.written or 0,
         )  # fmt: skip
+
+
+def _not_read(queue: LiveQueue) -> Iterator[Finding]:
+    """Complete, and nobody looks."""
     done, completed = queue.member("done"), queue.completed
     if done is None or completed is None or completed <= done or completed < queue.posted:
         return
