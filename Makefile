@@ -5,10 +5,11 @@
 #                    (SUITE="perftest ucx" some of them, ONLY="ib_send*" some cases, JSON=FILE every result)
 # make test-gpu-stacks   NVSHMEM and NCCL, unmodified, on the software NIC and real GPUs; "not run" without them (JSON=FILE)
 # make fuzz      hostile input for packets, commands and ioctls (SECONDS=60 for each, TARGET=packet)
+# make docs      reference, guide and how-tos as HTML in build/docs (OUT=FOLDER another place); read it with any browser
 # make check     ruff, mypy, cython-lint and clang-format only
 # make sanitize  the tests with the software NIC and device code under ASan with UBSan, then TSan
 # make clean     remove everything built, also .venv
-.PHONY: demo test conformance test-gpu-stacks fuzz check sanitize clean
+.PHONY: demo test conformance test-gpu-stacks fuzz docs check sanitize clean
 
 export PYTHONPATH := $(CURDIR)
 RUN = "$$(cat build/python)"
@@ -33,6 +34,10 @@ test-gpu-stacks:
 fuzz:
 	@sh prepare.sh test
 	@$(RUN) -m tests.fuzz $(TARGET) $(if $(SECONDS),--seconds $(SECONDS))
+
+docs:
+	@sh prepare.sh docs
+	@$(RUN) -m docs.reference $(OUT)
 
 check:
 	@[ -e build/python ] || sh prepare.sh test

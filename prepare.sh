@@ -3,6 +3,7 @@
 # Makes this tree runnable and writes the interpreter to use into build/python. Called by the Makefile:
 #   sh prepare.sh demo     what the demo needs
 #   sh prepare.sh test     and what the tests and checks need
+#   sh prepare.sh docs     and what makes the reference
 #   sh prepare.sh conformance   and what the conformance suites need besides: always looked for, for a missing program
 #                               fails them
 # If the interpreter at hand can import everything needed and the C headers are there, it is used and nothing is
@@ -16,7 +17,9 @@ say() { printf '%s\n' "$*"; }
 
 modules="numpy, rich, Cython, setuptools"
 packages="g++ make libibverbs-dev ibverbs-providers libnl-3-200"
-if [ "$purpose" != demo ]; then
+case $purpose in demo | docs) tests="" ;; *) tests=yes ;; esac
+if [ "$purpose" = docs ]; then modules="$modules, pdoc, markdown2"; fi
+if [ -n "$tests" ]; then
     modules="$modules, pytest, pytest_timeout, hypothesis"
     packages="$packages ibverbs-utils clang libclang-rt-dev"
     # Programs of other people, and their tests: tests/conformance, and oracles of tests/formats.
@@ -84,18 +87,18 @@ else
     case $(command -v "$python" || true) in
         /usr/bin/*|/bin/*|"") packages="$packages python3 python3-dev python3-venv" ;;
     esac
-    if [ "$purpose" != demo ]; then
+    if [ -n "$tests" ]; then
         # The kernel's own declaration of every firmware command: an oracle of the format tests.
         release=$(kernel_headers)
         [ -z "$release" ] || packages="$packages $release-common"
     fi
     install_debian
-    if [ "$purpose" != demo ] && [ -z "$release" ]; then
+    if [ -n "$tests" ] && [ -z "$release" ]; then
         release=$(kernel_headers)
         packages="$release-common"
         [ -z "$release" ] || install_debian
     fi
-    [ "$purpose" = demo ] || install_browser
+    [ -z "$tests" ] || install_browser
     stamp=.venv/prepared-$purpose-$(cat requirements.txt prepare.sh | cksum | cut -d' ' -f1)
     if [ ! -e "$stamp" ]; then
         say "setting up a virtual environment in .venv"

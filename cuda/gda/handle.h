@@ -7,6 +7,7 @@
 #include <gda/formats/status.h>
 #include <gda/target/types.h>
 
+// What is in `version` of a handle. A kernel refuses a handle of another version (GDA_BAD_HANDLE).
 enum { GDA_HANDLE_VERSION = 0x67646105 };  // "gda", 5
 
 // What a device function answers: see formats/status.h. Zero is success.
@@ -15,6 +16,7 @@ typedef uint64_t gda_status;
 // With GDA_TICKET_FAILED set the put was refused and the low bits are a gda_status.
 typedef uint64_t gda_ticket;
 
+// What a queue pair is like, and how the NIC is told: set by the host when it is made.
 enum gda_qp_flags {
     GDA_QP_RECORDLESS = 0x1,  // kernels write no record: the doorbell alone says what is there
     GDA_QP_OWNED = 0x2,       // one thread, or one warp, owns the queue: no atomics
@@ -47,11 +49,13 @@ enum gda_comparison {
     GDA_NOT_EQUAL = 2,
 };
 
+// What a completion queue is like.
 enum gda_cq_flags {
     GDA_CQ_COLLAPSED = 0x1,       // one entry, overwritten by each completion
     GDA_CQ_IGNORE_OVERRUN = 0x2,  // the NIC does not read the consumer index: it need not be written
 };
 
+// What memory is like.
 enum gda_mr_flags {
     GDA_MR_GPU = 0x1,      // the bytes lie in GPU memory
     GDA_MR_RELAXED = 0x2,  // registered with relaxed ordering: what is written there may be seen before earlier writes

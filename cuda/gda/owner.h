@@ -214,5 +214,9 @@ struct owner {
 
 }  // namespace gda
 
+// A queue in one thread's hands. Made from a gda_qp* by open() or the constructor, given back by close(); between them
+// put, get, put_value, signal ... without the first parameter, and test, wait, flush, answer as the functions of that
+// name. `status` is zero, or why nothing can be posted.
 typedef gda::owner<gda::one_lane> gda_owner;
+// The same in the hands of a warp, whose 32 lanes call each together: each posts its own request, one doorbell rings.
 typedef gda::owner<gda::whole_warp> gda_warp_owner;

@@ -52,6 +52,7 @@ GDA_DEVICE uint64_t moment_after(uint64_t duration_ns) {
 // The code of a status: enum status_code. Status words carry queue and request too, so compare codes, not words.
 GDA_INLINE uint32_t gda_code(gda_status status) { return GDA_EXTRACT(status, code, static_cast<uint32_t>(status)); }
 
+// Whether the request was refused: nothing was posted, and nothing will complete. Without a look at memory.
 GDA_INLINE bool gda_failed(gda_ticket ticket) { return (ticket & GDA_TICKET_FAILED) != 0; }
 
 // The target's clock in nanoseconds: for differences.

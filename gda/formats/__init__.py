@@ -67,9 +67,16 @@ __all__ = [
 ]
 
 structs: Mapping[str, Struct]
+"""Formats by name, arrangements of bits: `structs["qpc"].pack(pd=7)`. docs/formats.md."""
+
 enums: Mapping[str, type[IntEnum]]
+"""Enums of the headers by name: `enums["cqe_opcode"]`."""
+
 layouts: Mapping[str, Layout]
+"""Plain C structs that the host fills in for kernels (handle.h), by name: `layouts["gda_qp"]`."""
+
 constants: Mapping[str, IntEnum]
+"""Every constant of every enum by name; each knows its enum and its number."""
 
 
 def __getattr__(name: str) -> Any:

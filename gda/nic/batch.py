@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["WORK_REQUEST", "KnownMemory", "as_bytes"]
 
-# Fields: wr_id, local_addr, remote_addr, compare_add, swap (64 bits); length in bytes, lkey, rkey, imm_data, opcode
-# (IBV_WR_*), send_flags (IBV_SEND_*) (32 bits). Host byte order. All zero: an unsignaled RDMA WRITE of nothing.
 WORK_REQUEST: np.dtype[np.void] = np.dtype(
     {
         "names": [name for name, _, _ in _verbs.WORK_REQUEST_FIELDS],
@@ -32,6 +30,12 @@ WORK_REQUEST: np.dtype[np.void] = np.dtype(
         "itemsize": _verbs.WORK_REQUEST_BYTES,
     }
 )
+"""NumPy's type of a row that `HostQueuePair.post` takes.
+
+Fields: wr_id, local_addr, remote_addr, compare_add, swap (64 bits); length in bytes, lkey, rkey, imm_data, opcode
+(IBV_WR_*), send_flags (IBV_SEND_*) (32 bits). Host byte order. All zero: an unsignaled RDMA WRITE of nothing.
+Document: docs/cpu_posting.md.
+"""
 
 
 def as_bytes(rows: Any) -> npt.NDArray[np.uint8]:

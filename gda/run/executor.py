@@ -56,7 +56,7 @@ class Kernel:
 
     `source` is CUDA C++ text, or a file (a Path, or a name that ends in .cu, .cuh or .h). `target` is "host" (the CPU),
     "gpu" or None for GDA_TARGET, else the GPU if there is one. `options` go to the compiler. `names` are template
-    instances to make, such as "sum<float>", launched as kernel["sum<float>"][grid, block](...).
+    instances to make, such as "sum<float>", launched as `kernel["sum<float>"][grid, block](...)`.
     `converged` ("all", "one", "random" with `seed`) says which lanes of a warp find each other on the CPU.
     With `meter` the device library counts what it does, see `meters`. With `trace` it leaves an event of each step in
     memory, for gda.trace; None: if a trace is recorded when the Kernel is made.

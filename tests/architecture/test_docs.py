@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documents say is true: links lead somewhere, tables equal the code. Their code runs: tests/docs."""
+"""What the documents say is true: links lead somewhere, tables equal the code. Their code runs: tests/documents."""
 
 from __future__ import annotations
 

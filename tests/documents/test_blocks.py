@@ -17,7 +17,7 @@ import pytest
 
 from gda.errors import CompileError, UnavailableError
 from gda.run.compile import compile_for_gpu, include_directory
-from tests.docs.blocks import ROOT, TOLD_IN_ONE_GO, Block, Elsewhere, blocks, commands, documents, elsewhere
+from tests.documents.blocks import ROOT, TOLD_IN_ONE_GO, Block, Elsewhere, blocks, commands, documents, elsewhere
 
 TABLE = elsewhere()
 EVERY = [block for path in documents() for block in blocks(path)]
@@ -89,7 +89,7 @@ def python_groups() -> list[object]:
 def test_python(group: list[Block], tmp_path: Path) -> None:
     root, environment = scratch(tmp_path)
     result = subprocess.run(
-        [sys.executable, "-m", "tests.docs.blocks", group[0].document, *(str(block.line) for block in group)],
+        [sys.executable, "-m", "tests.documents.blocks", group[0].document, *(str(block.line) for block in group)],
         capture_output=True, text=True, timeout=150, cwd=root, env=environment,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr

@@ -2,7 +2,7 @@
 """The code blocks of the documents, and which of them run elsewhere or cannot run (elsewhere.txt).
 
 A block is fenced and says its language, or is indented by four spaces; what it then is its first line tells. Used by
-test_blocks.py, and as a program by it: `python -m tests.docs.blocks DOCUMENT LINE ...` runs the Python blocks that
+test_blocks.py, and as a program by it: `python -m tests.documents.blocks DOCUMENT LINE ...` runs the Python blocks that
 begin there, one after the other in one namespace, so that a traceback names the document's own lines.
 """
 
