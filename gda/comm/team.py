@@ -23,6 +23,7 @@ from gda.nic.lifetime import Owner, Resources
 
 if TYPE_CHECKING:
     from gda.comm.collectives.barrier import Barrier
+    from gda.comm.collectives.broadcast import Broadcast
     from gda.comm.signal import Signals
     from gda.comm.window import Window
 
@@ -114,6 +115,12 @@ class Team(Owner):
         from gda.comm.collectives.barrier import Barrier
 
         return Barrier(self, **options)
+
+    def broadcast(self, data: Any, **options: Any) -> Broadcast:
+        """Bytes of one rank to all. Collective. Options: see Broadcast."""
+        from gda.comm.collectives.broadcast import Broadcast
+
+        return Broadcast(self, data, **options)
 
     # ---------------------------------------------------------------------------------------------- who is still there
     def barrier(self, deadline_s: float | None = None) -> None:

@@ -8,7 +8,8 @@ signals mean: cuda/gda/collectives/call.h.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,15 @@ class Collective(Owner):
 
     def __repr__(self) -> str:
         return f"<{self._what} of {self.team.size} ranks in {self.channels} channels>"
+
+    @contextmanager
+    def _closed_on_failure(self) -> Iterator[None]:
+        """Around what a class adds when it is made."""
+        try:
+            yield
+        except BaseException:
+            self._resources.close()
+            raise
 
     def _window(self, data: Any, placement: str = "host") -> Window:
         """A window over `data` (what Window takes), closed with this; or that window, if it is one already."""
