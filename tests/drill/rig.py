@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every fault of the drill stands on: a NIC, two connected queue pairs, memory, requests, kernels."""
+"""What every fault of the drill stands on: a NIC, two connected queue pairs, memory, requests, kernels.
+
+The queue pairs are gda's here, and libibverbs' in plain.py.
+"""
 
 from __future__ import annotations
 
@@ -40,17 +43,20 @@ def kernels() -> gda.Kernel:
     return gda.Kernel(KERNELS, target="host")
 
 
-class Rig:
-    """Made anew for each fault. `a` sends from `source` to `target` of `b`."""
+@functools.cache
+def with_team() -> gda.Kernel:
+    return gda.Kernel("#include <gda/kernels/comm.h>\n", target="host")
 
-    def __init__(self, **options: Any) -> None:
-        self.nic = gda.open()
-        self.software = attach.software_nic()
-        self.software.clear_report()
-        self.source = self.nic.register(np.arange(512, dtype=np.uint64))
-        self.target = self.nic.register(np.zeros(4096, np.uint8))
-        self.kept: list[gda.Memory] = []  # regions that a fault has made
-        self.a, self.b = self.nic.loopback_pair(depth=16, **({"completion": "ring"} | options))
+
+class Bench:
+    """What a fault is made with, whoever made the queue pairs: `a` sends from `source` to `target` of `b`."""
+
+    software: attach.SoftwareNic
+    a: Any
+    b: Any
+    source: Any
+    target: Any
+    kept: list[Any]  # regions that a fault has made
 
     def request(self, index: int = 0, **changes: Any) -> bytes:
         """An RDMA write of 64 bytes; `changes` override fields."""
@@ -77,29 +83,11 @@ class Rig:
         """Requests until that many have completed."""
         for index in range(count):
             self.post(index)
-            self.until(lambda index=index: self.entry(index) is not None, 5)
+            self.until(lambda index=index: self.is_complete(index), 5)
 
-    def entry(self, index: int) -> dict[str, Any] | None:
-        """Completion number `index`, or None while there is none."""
-        raw = self.a.read_cqe(index % self.a.depth)
-        cqe = formats.cqe64.unpack(raw)
-        if cqe["opcode"] == formats.MLX5_CQE_INVALID or cqe["owner"] != index // self.a.depth % 2:
-            return None
-        bad = cqe["opcode"] in (formats.MLX5_CQE_REQ_ERR, formats.MLX5_CQE_RESP_ERR)
-        return formats.err_cqe.unpack(raw) if bad else cqe
-
-    def first_error(self) -> tuple[int, int] | None:
-        """Syndrome and vendor syndrome of the first error completion in the ring; rather not one of a flush."""
-        flushed = None
-        for slot in range(self.a.depth):
-            raw = self.a.read_cqe(slot)
-            if formats.cqe64.unpack(raw)["opcode"] == formats.MLX5_CQE_REQ_ERR:
-                error = formats.err_cqe.unpack(raw)
-                found = int(error["syndrome"]), int(error["vendor_error_syndrome"])
-                if found[0] != formats.MLX5_CQE_SYNDROME_WR_FLUSH_ERR:
-                    return found
-                flushed = found
-        return flushed
+    def is_complete(self, index: int) -> bool:
+        """Whether completion number `index` is there."""
+        raise NotImplementedError
 
     def until(self, condition: Any, seconds: float) -> bool:
         """Step the NIC until it holds; whether it did in time."""
@@ -110,10 +98,60 @@ class Rig:
             self.software.step()
         return True
 
-    def close(self) -> None:
+    def calm(self) -> None:
+        """The NIC without anything that a fault asked of it."""
         self.software.set_faults("")
         self.software.set_link(True)
         self.software.store_buffer(False)
         self.software.watch_sources(False)
         self.software.set_relaxed_ordering(False)
+
+
+class Rig(Bench):
+    """With queue pairs of gda, and kernels. Made anew for each fault."""
+
+    def __init__(self, **options: Any) -> None:
+        self.nic = gda.open()
+        self.software = attach.software_nic()
+        self.software.clear_report()
+        self.source = self.nic.register(np.arange(512, dtype=np.uint64))
+        self.target = self.nic.register(np.zeros(4096, np.uint8))
+        self.kept = []
+        self.a, self.b = self.nic.loopback_pair(depth=16, **({"completion": "ring"} | options))
+
+    def another(self) -> Rig:
+        """Of another context, with a protection domain and doorbell pages of its own."""
+        return Rig()
+
+    def register(self, array: np.ndarray, **options: Any) -> gda.Memory:
+        """Memory that stays until the end."""
+        self.kept.append(self.nic.register(array, **options))
+        return self.kept[-1]
+
+    def queue(self) -> gda.QueuePair:
+        """One more, to be connected to another process."""
+        return self.nic.queue_pair(depth=16, completion="ring")
+
+    def put(self, target: Any, at: int, bytes: int, deadline_ms: int) -> None:
+        """An ordinary put, waited for: by a kernel."""
+        kernels().put[1, 1](self.a, target, at, self.source, bytes, deadline_ms)
+
+    def put_behind_a_window(self, region: gda.Memory, at: int, bytes: int, deadline_ms: int) -> None:
+        """The window of a team begins at `at` of a region and has so many bytes; a kernel puts behind them."""
+        with gda.init(nic=self.nic) as team:
+            window = team.window(region.array[at : at + bytes], shared=True)
+            with_team().gda_kernel_put_to[1, 1](
+                team, 0, 0, window, bytes, self.source, 0, bytes, deadline_ms * 1_000_000
+            )
+
+    def signal(self, signals: Any) -> None:
+        """A put, and behind it an addition to the first word of `signals`."""
+        kernels().signal[1, 1](self.a, self.target, self.source, signals)
+
+    def is_complete(self, index: int) -> bool:
+        cqe = formats.cqe64.unpack(self.a.read_cqe(index % self.a.depth))
+        return cqe["opcode"] != formats.MLX5_CQE_INVALID and cqe["owner"] == index // self.a.depth % 2
+
+    def close(self) -> None:
+        self.calm()
         self.nic.close()

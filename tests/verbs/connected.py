@@ -35,7 +35,9 @@ def address_of(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def to_rts(qp: _verbs.QP, peer: int, gid: bytes, port: int = 1) -> None:
+def to_rts(
+    qp: _verbs.QP, peer: int, gid: bytes, port: int = 1, *, sgid_index: int = 1, sq_psn: int = 7, rq_psn: int = 7
+) -> None:
     """Connect to the queue pair number `peer` behind `gid`, whatever the type, from that port."""
     v = _verbs
     kind = qp.qp_type
@@ -58,10 +60,12 @@ def to_rts(qp: _verbs.QP, peer: int, gid: bytes, port: int = 1) -> None:
         to_rtr |= v.IBV_QP_MAX_DEST_RD_ATOMIC | v.IBV_QP_MIN_RNR_TIMER
         to_rts |= v.IBV_QP_TIMEOUT | v.IBV_QP_RETRY_CNT | v.IBV_QP_RNR_RETRY | v.IBV_QP_MAX_QP_RD_ATOMIC
     v.ibv_modify_qp(
-        qp, to_rtr, qp_state=v.IBV_QPS_RTR, path_mtu=v.IBV_MTU_1024, dest_qp_num=peer, rq_psn=7,
-        max_dest_rd_atomic=1, min_rnr_timer=12, port_num=port, dgid=gid, sgid_index=1,
+        qp, to_rtr, qp_state=v.IBV_QPS_RTR, path_mtu=v.IBV_MTU_1024, dest_qp_num=peer, rq_psn=rq_psn,
+        max_dest_rd_atomic=1, min_rnr_timer=12, port_num=port, dgid=gid, sgid_index=sgid_index,
     )  # fmt: skip
-    v.ibv_modify_qp(qp, to_rts, qp_state=v.IBV_QPS_RTS, timeout=14, retry_cnt=7, rnr_retry=7, sq_psn=7, max_rd_atomic=1)
+    v.ibv_modify_qp(
+        qp, to_rts, qp_state=v.IBV_QPS_RTS, timeout=14, retry_cnt=7, rnr_retry=7, sq_psn=sq_psn, max_rd_atomic=1
+    )
 
 
 def until(condition: Callable[[], bool], software: attach.SoftwareNic, seconds: float = 10.0) -> None:
