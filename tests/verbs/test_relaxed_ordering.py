@@ -73,3 +73,22 @@ def test_over_an_unordered_transport_it_is(pair, software):
         assert seeds_with_missing_bytes(pair, software, RIGHTS, 30) > 0
     assert "signal after the data's completion" in " ".join(software.report())
     software.clear_report()
+
+
+def test_a_counter_in_relaxed_memory_is_no_mistake(pair, software):
+    """It looks like a signal, and nobody waits for it: the NIC must not complain where it cannot know."""
+    software.clear_report()
+    counter = np.zeros(1, np.uint64)
+    with _verbs.ibv_reg_mr(pair.pd, address_of(counter), 8, RIGHTS | _verbs.IBV_ACCESS_RELAXED_ORDERING) as mr:
+        for opcode, flags in (
+            (_verbs.IBV_WR_RDMA_WRITE, _verbs.IBV_SEND_INLINE | _verbs.IBV_SEND_SIGNALED),
+            (_verbs.IBV_WR_ATOMIC_FETCH_AND_ADD, _verbs.IBV_SEND_SIGNALED),
+        ):
+            data = _verbs.SendWR(opcode=_verbs.IBV_WR_RDMA_WRITE, sg_list=pair.piece(BYTES), **pair.there())
+            _verbs.ibv_post_send(pair.a, data)
+            count = _verbs.SendWR(
+                opcode=opcode, sg_list=pair.piece(8), send_flags=flags, compare_add=1, remote_addr=mr.addr, rkey=mr.rkey
+            )
+            _verbs.ibv_post_send(pair.a, count)
+            poll(pair.a.send_cq, software)
+    assert counter[0] and not software.report()
