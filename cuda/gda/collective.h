@@ -13,6 +13,7 @@
 #include <gda/message.h>
 #include <gda/put.h>
 #include <gda/signal.h>
+#include <gda/strided.h>
 
 // Every operation that posts; each is gda::NAME(poster, parameters) of those headers.
 #define GDA_OPERATIONS(FORM)  \
@@ -21,7 +22,9 @@
     FORM(put_inline)          \
     FORM(put_value)           \
     FORM(put_signal)          \
+    FORM(put_strided)         \
     FORM(get)                 \
+    FORM(get_strided)         \
     FORM(signal)              \
     FORM(fetch_add)           \
     FORM(compare_swap)        \

@@ -5,14 +5,16 @@
 //   gda_ticket t = gda_put_to(team, peer, window, 0, window.mine, 0, bytes);
 //   gda_status s = gda_wait_for(team, peer, t, GDA_MS(100));
 //
-// Each is one line over put.h and signal.h: gda_queue_of and gda_memory_of give what those take. A rank that is not of
-// the team has no queue and no memory, and what is posted to it is refused as for a null handle. `which` chooses among
-// a peer's queues, and goes round: a block or warp may pass its own number. Requests of two queues have no order.
+// Each is one line over put.h, strided.h and signal.h: gda_queue_of and gda_memory_of give what those take. A rank that
+// is not of the team has no queue and no memory, and what is posted to it is refused as for a null handle. `which`
+// chooses among a peer's queues, and goes round: a block or warp may pass its own number. Requests of two queues have
+// no order.
 #pragma once
 
 #include <gda/collective.h>
 #include <gda/put.h>
 #include <gda/signal.h>
+#include <gda/strided.h>
 
 // The queue pair that leads to `peer`: for every function of the device library. Null for a rank that there is not.
 GDA_API gda_qp* gda_queue_of(const gda_team& team, uint32_t peer, uint32_t which = 0) {
@@ -43,6 +45,22 @@ GDA_API gda_ticket gda_put_to(const gda_team& team, uint32_t peer, const gda_win
 GDA_API gda_ticket gda_get_from(const gda_team& team, uint32_t peer, const gda_mr& dst, uint64_t dst_offset,
                                 const gda_window& window, uint64_t offset, uint64_t bytes, uint32_t which = 0) {
     return gda_get(gda_queue_of(team, peer, which), dst, dst_offset, gda_memory_of(window, peer), offset, bytes);
+}
+
+// Writes `count` pieces of `bytes` bytes each, piece i to offset + i * stride of the peer's window: one ticket.
+GDA_API gda_ticket gda_put_strided_to(const gda_team& team, uint32_t peer, const gda_window& window, uint64_t offset,
+                                      uint64_t stride, const gda_mr& src, uint64_t src_offset, uint64_t src_stride,
+                                      uint64_t count, uint64_t bytes, uint32_t which = 0) {
+    return gda_put_strided(gda_queue_of(team, peer, which), gda_memory_of(window, peer), offset, stride, src,
+                           src_offset, src_stride, count, bytes);
+}
+
+// Reads them from the peer's window in the same way.
+GDA_API gda_ticket gda_get_strided_from(const gda_team& team, uint32_t peer, const gda_mr& dst, uint64_t dst_offset,
+                                        uint64_t dst_stride, const gda_window& window, uint64_t offset, uint64_t stride,
+                                        uint64_t count, uint64_t bytes, uint32_t which = 0) {
+    return gda_get_strided(gda_queue_of(team, peer, which), dst, dst_offset, dst_stride, gda_memory_of(window, peer),
+                           offset, stride, count, bytes);
 }
 
 // Adds `value` to signal `index` of the peer, or sets it, behind all that was posted to the same queue.

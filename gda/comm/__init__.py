@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs of several processes use. Reading order: team (`gda.init`), window, signal, collectives/ (what a team
-has); bootstrap (how ranks find each other), record (what is checked of what they say), rendezvous and launchers (by
-what it travels).
+"""What programs of several processes use. Reading order: team (`gda.init`), window and part, signal, collectives/ (what
+a team has); bootstrap (how ranks find each other), record (what is checked of what they say), rendezvous and launchers
+(by what it travels).
 
 Document: docs/programs.md.
 """
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from gda.comm.bootstrap import Bootstrap, threads
 from gda.comm.collectives.barrier import Barrier
+from gda.comm.part import Part
 from gda.comm.signal import Signals
 from gda.comm.team import Team, init
-from gda.comm.window import Part, Window
+from gda.comm.window import Window
 
 __all__ = ["Barrier", "Bootstrap", "Part", "Signals", "Team", "Window", "init", "threads"]

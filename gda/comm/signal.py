@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from gda import formats
 from gda.comm.bootstrap import lost
-from gda.comm.window import Part, Window, kernels
+from gda.comm.part import Part, same_pieces
+from gda.comm.window import Window, kernels
 from gda.errors import ArgumentError, DeadlineError, OutOfBoundsError
 from gda.nic import Memory
 
@@ -73,15 +74,23 @@ class Signals(Window):
         self, peer: int, index: int, to: Part, source: Part | Memory | None = None, *, value: int = 1,
         operation: str = "add", queue: int = 0, deadline_s: float = 5.0,
     ) -> None:  # fmt: skip
-        """Put `source` to a part of another window at the peer, with a signal behind it: one submission."""
+        """Put `source` to a part of another window at the peer, with a signal behind it (one piece: one submission)."""
         word = self._word(peer, operation)
         self._offset(index)
-        there, here, offset = to.window._checked(peer, to, source, "remote_write")
+        there, here, memory = to.window._checked(peer, to, source, "remote_write")
+        count, bytes, stride, own_stride = same_pieces(there, here)
+        behind = self, index, value % _WORDS, word, int(deadline_s * 1e9)
         with self.team.naming(peer):
-            kernels().gda_kernel_put_signal_to.start[1, 1](
-                self.team, peer, queue, there.window, there.offset, here, offset, there.bytes, self, index,
-                value % _WORDS, word, int(deadline_s * 1e9),
-            ).wait(deadline_s + 1)  # fmt: skip
+            if count == 1:
+                launch = kernels().gda_kernel_put_signal_to.start[1, 1](
+                    self.team, peer, queue, there.window, there.offset, memory, here.offset, bytes, *behind
+                )
+            else:
+                launch = kernels().gda_kernel_put_strided_signal_to.start[1, 1](
+                    self.team, peer, queue, there.window, there.offset, stride, memory, here.offset, own_stride, count,
+                    bytes, *behind,
+                )  # fmt: skip
+            launch.wait(deadline_s + 1)
 
     def wait(self, index: int, value: int, *, peer: int | None = None, deadline_s: float = 5.0) -> int:
         """Wait until this rank's signal has reached `value`; what it is then.

@@ -7,12 +7,13 @@ checked against them before anything is posted; the launches themselves are the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from typing import TYPE_CHECKING, Any
 
 from gda import formats
+from gda.comm.part import Index, Part, pieces, same_pieces
 from gda.comm.table import Table
-from gda.errors import ArgumentError, BootstrapError, OutOfBoundsError
+from gda.errors import ArgumentError, BootstrapError
 from gda.nic import Memory, RemoteMemory
 from gda.nic.lifetime import Owner, Resources
 from gda.once import once
@@ -21,7 +22,7 @@ from gda.run import Kernel
 if TYPE_CHECKING:
     from gda.comm.team import Team
 
-__all__ = ["Part", "Window"]
+__all__ = ["Window"]
 
 _RIGHTS = ("remote_write", "remote_read", "remote_atomic")
 
@@ -32,22 +33,14 @@ def kernels() -> Kernel:
     return Kernel("#include <gda/kernels/comm.h>\n")
 
 
-@dataclass(frozen=True)
-class Part:
-    """A piece of a window, by bytes. Made by window[...] and window.part()."""
-
-    window: Window
-    offset: int
-    bytes: int
-
-
 class Window(Owner):
     """Symmetric memory: `buffer` is a number of bytes to allocate, or an array (NumPy, CuPy, torch) to register.
 
-    Options: `placement` of what is allocated, "host" or "gpu"; `access` as in Nic.register; `shared` likewise.
+    Options: `placement` of what is allocated, "host" or "gpu"; `access` as in Nic.register; `shared`, too: arrays in
+    one allocation (two tensors of a framework's pool) then have one memory region, which ends with the last of them.
     `memory` is this rank's Memory, `remote[rank]` each rank's RemoteMemory, for whatever takes those. Fits as a kernel
-    argument `gda_window`. window[2:5] is a Part: elements along the first axis of the array (bytes, if allocated);
-    window.part(offset, bytes) says it in bytes.
+    argument `gda_window`. window[2:5], window[:, 3], window[::2] are Parts, as NumPy indexes the array (of bytes, if
+    allocated); window.part(offset, bytes) says it in bytes.
     """
 
     def __init__(
@@ -60,11 +53,8 @@ class Window(Owner):
         try:
             if isinstance(buffer, int) and not isinstance(buffer, bool):
                 self.memory = Memory.allocate(team.nic, buffer, placement, access)
-                self._step, self._count = 1, buffer
             else:
                 self.memory = team.nic.register(buffer, access=access, shared=shared)
-                self._count = int(getattr(buffer, "shape", (self.memory.bytes,))[0])
-                self._step = self.memory.bytes // self._count
             self._resources.callback(self.memory._resources.close)
             self.bytes = self.memory.bytes
             self.remote: list[RemoteMemory] = []
@@ -80,23 +70,30 @@ class Window(Owner):
         return f"<Window of {self.bytes} bytes on each of {self.team.size} ranks>"
 
     # ----------------------------------------------------------------------------------------------------------- parts
-    def __getitem__(self, index: int | slice) -> Part:
-        """Elements along the first axis; a slice has step 1. Raises OutOfBoundsError for an index behind the end."""
-        if isinstance(index, slice):
-            first, last, step = index.indices(self._count)
-            if step != 1:
-                raise ArgumentError(f"a slice with step {step} is not one piece of memory", "put its pieces one by one")
-            return self.part(first * self._step, max(0, last - first) * self._step)
-        if not -self._count <= index < self._count:
-            raise OutOfBoundsError(f"index {index} of a window of {self._count} elements")
-        return self.part(index % self._count * self._step, self._step)
+    def __getitem__(self, index: Index) -> Part:
+        """What NumPy's basic indexing of the array means: whole numbers, slices with or without a step, `...`.
 
-    def part(self, offset: int = 0, bytes: int | None = None) -> Part:
-        """Bytes from `offset` on, default: all of them. Raises OutOfBoundsError."""
+        It may be pieces at one distance: a column, every third row, a block of a matrix. Raises OutOfBoundsError for an
+        index behind the end, ArgumentError for pieces at several distances.
+        """
+        self._resources.check()
+        shape, strides = self.memory.shape, self.memory.strides
+        offset, bytes, count, stride = pieces(shape, strides, self.bytes // math.prod(shape), index)
+        return Part(self, offset, bytes, count, stride)
+
+    def part(self, offset: int = 0, bytes: int | None = None, count: int = 1, stride: int = 0) -> Part:
+        """`count` pieces of `bytes` from `offset` on, `stride` bytes from one to the next; default: all.
+
+        Raises OutOfBoundsError; ArgumentError for pieces that overlap.
+        """
         self._resources.check()
         length = self.bytes - offset if bytes is None else bytes
-        self.memory.range(offset, length)
-        return Part(self, offset, length)
+        if count < 1 or (count > 1 and stride < length):
+            raise ArgumentError(
+                f"{count} pieces of {length} bytes at a distance of {stride} bytes", "they may not overlap"
+            )
+        self.memory.range(offset, length + (count - 1) * stride)
+        return Part(self, offset, length, count, stride if count > 1 else 0)
 
     # ----------------------------------------------------------------------------------------------------------- verbs
     def put(
@@ -105,28 +102,32 @@ class Window(Owner):
     ) -> None:  # fmt: skip
         """Write to a part of the peer's window (default: all of it) from `source`, and wait for completion.
 
-        `source` is a part of a window, or a Memory; default: the same part of this rank's. Raises OutOfBoundsError,
-        ArgumentError for a right that the peer did not give or lengths that differ, before anything happens; what
-        fails later names the rank (Team.naming).
+        `source` is a part of a window, or a Memory; default: the same part of this rank's. Of a part in pieces each is
+        a message. Raises OutOfBoundsError, ArgumentError for a right that the peer did not give or lengths that differ,
+        before anything happens; what fails later names the rank (Team.naming).
         """
-        there, here, offset = self._checked(peer, to, source, "remote_write")
+        there, here, memory = self._checked(peer, to, source, "remote_write")
+        count, bytes, stride, own_stride = same_pieces(there, here)
         with self.team.naming(peer):
             kernels().gda_kernel_put_to.start[1, 1](
-                self.team, peer, queue, self, there.offset, here, offset, there.bytes, int(deadline_s * 1e9)
-            ).wait(deadline_s + 1)
+                self.team, peer, queue, self, there.offset, stride, memory, here.offset, own_stride, count, bytes,
+                int(deadline_s * 1e9),
+            ).wait(deadline_s + 1)  # fmt: skip
 
     def get(
         self, peer: int, of: Part | None = None, into: Part | Memory | None = None, *, queue: int = 0,
         deadline_s: float = 5.0,
     ) -> None:  # fmt: skip
         """Read a part of the peer's window into this rank's memory, default: to the same part. Errors: as of put()."""
-        there, here, offset = self._checked(peer, of, into, "remote_read")
-        if "local_write" not in here.access:
-            raise ArgumentError(f"{here!r} has no right local_write", "register memory that may be written")
+        there, here, memory = self._checked(peer, of, into, "remote_read")
+        if "local_write" not in memory.access:
+            raise ArgumentError(f"{memory!r} has no right local_write", "register memory that may be written")
+        count, bytes, stride, own_stride = same_pieces(there, here)
         with self.team.naming(peer):
             kernels().gda_kernel_get_from.start[1, 1](
-                self.team, peer, queue, here, offset, self, there.offset, there.bytes, int(deadline_s * 1e9)
-            ).wait(deadline_s + 1)
+                self.team, peer, queue, memory, here.offset, own_stride, self, there.offset, stride, count, bytes,
+                int(deadline_s * 1e9),
+            ).wait(deadline_s + 1)  # fmt: skip
 
     # ---------------------------------------------------------------------------------------------------------- inside
     def __gda_argument__(self, target: str) -> tuple[str, bytes]:
@@ -155,24 +156,18 @@ class Window(Owner):
 
     def _checked(
         self, peer: int, there: Part | None, here: Part | Memory | None, right: str
-    ) -> tuple[Part, Memory, int]:
-        """Part of the peer's window, memory here, offset in it."""
+    ) -> tuple[Part, Part, Memory]:
+        """Part of the peer's window, part here, and the memory that it is of."""
         self.check_right(peer, right)
         part = self.part() if there is None else there
         if part.window is not self:
             raise ArgumentError(f"that part is of another window ({part.window!r})", "take a part of this one")
-        if here is None:
-            return part, self.memory, part.offset
         if isinstance(here, Memory):
-            memory, offset, bytes = here, 0, here.bytes
-        else:
-            memory, offset, bytes = here.window.memory, here.offset, here.bytes
-        if bytes != part.bytes:
-            raise ArgumentError(
-                f"{bytes} bytes here, {part.bytes} bytes there", "name parts of one length: window.part(offset, bytes)"
-            )
-        memory.range(offset, bytes)
-        return part, memory, offset
+            here.range(0, here.bytes)
+            return part, Part(self, 0, here.bytes), here
+        own = part if here is None else here
+        own.window._resources.check()
+        return part, own, own.window.memory
 
     def _exchange(self) -> None:
         team, memory = self.team, self.memory

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -47,8 +48,8 @@ class Memory(Owner):
     """A registered memory region.
 
     `address` and `bytes` say where it lies, `lkey` and `rkey` are its keys (host byte order), `is_gpu` where, `access`
-    the names of its rights. Fits as a kernel argument `gda_mr`. For allocated host memory `array` shows the bytes.
-    `raw` is the MR of gda._verbs.
+    the names of its rights; `shape` and `strides` (bytes) are those of the array that was registered. Fits as a kernel
+    argument `gda_mr`. For allocated host memory `array` shows the bytes. `raw` is the MR of gda._verbs.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Memory(Owner):
             self.nic = nic
             self.address, self.bytes, self.is_gpu = found.address, found.bytes, found.is_gpu
             self.is_readonly = found.is_readonly
+            self.shape, self.strides = found.shape or (found.bytes,), found.strides or (1,)
             limits = lint.limits_of(nic.context)
             self.access = _rights(access, found, limits.has_atomics)
             lint.check(limits, length=found.bytes)
@@ -189,6 +191,8 @@ class _Found:
     is_gpu: bool
     is_readonly: bool
     owner: Any
+    shape: tuple[int, ...] = ()  # none: bytes
+    strides: tuple[int, ...] = ()
 
 
 def _find(buffer: Any) -> _Found:
@@ -218,7 +222,8 @@ def _find(buffer: Any) -> _Found:
         return _Found(0, 0, False, view.readonly, view)
     # Fortran order is contiguous too: its transpose lies in memory in reading order.
     flat = np.frombuffer(view, np.uint8) if view.c_contiguous else np.asarray(view).T.reshape(-1).view(np.uint8)
-    return _Found(int(flat.__array_interface__["data"][0]), view.nbytes, False, view.readonly, flat)
+    address = int(flat.__array_interface__["data"][0])
+    return _Found(address, view.nbytes, False, view.readonly, flat, view.shape or (), view.strides or ())
 
 
 def _gpu_array(buffer: Any, interface: dict[str, Any]) -> _Found:
@@ -226,7 +231,7 @@ def _gpu_array(buffer: Any, interface: dict[str, Any]) -> _Found:
     item = np.dtype(interface["typestr"]).itemsize
     count = int(np.prod(shape, dtype=np.int64))
     _refuse_strides(shape, interface.get("strides"), item)
-    return _Found(int(address or 0), count * item, True, bool(readonly), buffer)
+    return _Found(int(address or 0), count * item, True, bool(readonly), buffer, shape, _in_rows(shape, item))
 
 
 def _refuse_strides(shape: tuple[int, ...], strides: tuple[int, ...] | None, item: int) -> None:
@@ -238,6 +243,11 @@ def _refuse_strides(shape: tuple[int, ...], strides: tuple[int, ...] | None, ite
                 "register the whole array and name the part by offset, or make a contiguous copy",
             )
         expected *= extent
+
+
+def _in_rows(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
+    """Strides in bytes of a contiguous array."""
+    return tuple(item * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 class _DlTensor(ctypes.Structure):
@@ -266,7 +276,8 @@ def _dlpack(buffer: Any) -> _Found:
     _refuse_strides(shape, strides, item)
     count = int(np.prod(shape, dtype=np.int64))
     address = int(tensor.data or 0) + int(tensor.byte_offset)
-    return _Found(address, count * item, tensor.device_type == _KDL_CUDA, False, (buffer, capsule))
+    is_gpu = tensor.device_type == _KDL_CUDA
+    return _Found(address, count * item, is_gpu, False, (buffer, capsule), shape, _in_rows(shape, item))
 
 
 # ------------------------------------------------------------------------------------------------------ registration

@@ -101,8 +101,8 @@ def test_what_is_refused_before_anything_happens(kernel, nothing_left) -> None:
         for offset, length in ((60, 8), (-1, 4), (0, 65)):
             with pytest.raises(OutOfBoundsError):
                 window.part(offset, length)
-        with pytest.raises(ArgumentError, match="step 2"):
-            window[::2]
+        with pytest.raises(ArgumentError, match="goes backwards"):
+            window[::-2]
         for rank in (2, -1, True, "0"):
             with pytest.raises(ArgumentError, match="there is no rank"):
                 window.put(rank)

@@ -37,11 +37,18 @@ LIKE_A_PUT = {
 OF_SIGNAL = "(qp, dst, 0, src, 0, 8, dst, 8, 1, GDA_SIGNAL_ADD)"
 IN_WARP = f"gda_put_signal_warp{OF_SIGNAL}"
 IN_BLOCK = {"gda_put_block(qp, dst, 0, src, 0, 8)": (1, 3, 8), f"gda_put_signal_block{OF_SIGNAL}": (2, 7, 16)}
+PIECES = {
+    "gda_put_strided(qp, dst, 0, 16, src, 0, 8, 4, 8)": (1, 4),
+    "gda_put_strided_warp(qp, dst, 0, 2, src, 0, 1, 32, 1)": (32, 2),  # the last one by itself
+    "gda_put_strided(qp, dst, 0, 8, src, 0, 8, 4, 8)": (1, 1),  # they touch: one piece
+}
 OWNERS = {
     "{ gda_owner queue(qp); queue.put(dst, 0, src, 0, 8); queue.close(); }": 1,
     "{ gda_warp_owner queue(qp); queue.put(dst, 0, src, 0, 8); queue.close(); }": 32,
 }
-COUNTED = list(dict.fromkeys([PUT, MORE, PUT_SIGNAL, TWO_BLOCKS, NOP, *LIKE_A_PUT, IN_WARP, *IN_BLOCK, *OWNERS]))
+COUNTED = list(
+    dict.fromkeys([PUT, MORE, PUT_SIGNAL, TWO_BLOCKS, NOP, *LIKE_A_PUT, IN_WARP, *IN_BLOCK, *PIECES, *OWNERS])
+)
 TEXT = (
     "#include <gda/gda.h>\n"
     + "".join(
@@ -215,6 +222,14 @@ def test_a_block_costs_what_a_thread_costs(threads: int, operation: str) -> None
     requests, segments, payload = IN_BLOCK[operation]
     expected = FLOOR | {"requests": requests, "segments": segments, "payload_bytes": payload}
     assert count(ToyQueue(16), threads, 1, operation=operation) == expected
+
+
+@pytest.mark.parametrize("operation", PIECES)
+def test_pieces_pay_for_one_doorbell(operation: str) -> None:
+    threads, reservations = PIECES[operation]
+    seen = count(ToyQueue(256), threads, 1, operation=operation)
+    assert (seen["doorbells"], seen["records"], seen["additions"]) == (1, 1, reservations)
+    assert seen["payload_bytes"] == 32
 
 
 def test_a_warp_in_warp_scope_costs_what_a_thread_costs() -> None:

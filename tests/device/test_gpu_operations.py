@@ -16,6 +16,7 @@ from .message_cases import *  # noqa: F403
 from .operation_cases import *  # noqa: F403
 from .scope_cases import *  # noqa: F403
 from .signal_cases import *  # noqa: F403
+from .strided_cases import *  # noqa: F403
 from .unreliable_cases import *  # noqa: F403
 
 pytestmark = pytest.mark.gpu

@@ -95,6 +95,7 @@ def test_a_gpu_array_of_somebody_else(nic, gpu):
 
     memory = nic.register(Array())
     assert (memory.address, memory.bytes, memory.is_gpu) == (block.address, 4096, True)
+    assert (memory.shape, memory.strides) == ((32, 32), (128, 4))
     memory.write(0, bytes(range(100)))
     assert _cuda.cuMemcpyDtoH(gpu.context, block.address, 100) == bytes(range(100))
     memory.close()
