@@ -33,6 +33,8 @@ const uint64_t SPIN_WITH_GPU_NS = microseconds(500);
 const uint32_t LOOKS_BEFORE_YIELD = 16;  // a look at doorbells that finds nothing takes 0.1 us
 const uint64_t FIRST_NAP_NS = microseconds(10), LONGEST_NAP_NS = microseconds(100);
 const uint64_t ASLEEP_AFTER_NS = milliseconds(5);
+// Falling asleep and waking take 2 us for each doorbell page: with thousands of them, seldom enough that it is little.
+const uint64_t ASLEEP_AFTER_NS_PER_PAGE = microseconds(20);
 // Then it looks around: for stores that no mapping tells of, such as those of a forked child.
 const uint64_t LONGEST_SLEEP_NS = milliseconds(100);
 // Where it cannot be woken (no userfaultfd; a GPU may store to the page), it looks once a millisecond in the end.
@@ -179,7 +181,8 @@ void* run(void* argument) {
     for (;;) {
         const auto mode = static_cast<Device::Thread>(s.thread_mode.load(std::memory_order_acquire));
         if (mode == Device::Thread::off) return nullptr;
-        if (s.attached.load() == 0) {
+        const auto pages = static_cast<uint64_t>(s.attached.load());
+        if (pages == 0) {
             sleeper.nap(LONGEST_SLEEP_NS);
             continue;
         }
@@ -194,6 +197,7 @@ void* run(void* argument) {
         const bool dense = others && (steps - looked_steps) * DENSE_STEP_NS > now - looked_ns;
         looked_ns = now;
         looked_steps = steps;
+        const uint64_t asleep_after = ASLEEP_AFTER_NS + pages * ASLEEP_AFTER_NS_PER_PAGE;
         if (worked || others) {
             last_work = now;
             length = FIRST_NAP_NS;
@@ -203,7 +207,7 @@ void* run(void* argument) {
             sleeper.nap(aside);
         } else if (now - last_work < (s.gpu_umems.load(std::memory_order_relaxed) ? SPIN_WITH_GPU_NS : SPIN_NS)) {
             sched_yield();
-        } else if (now - last_work > ASLEEP_AFTER_NS && s.due_ns > now + LONGEST_NAP_NS && slept()) {
+        } else if (now - last_work > asleep_after && s.due_ns > now + LONGEST_NAP_NS && slept()) {
             continue;
         } else if (now - last_work > FEWER_NAPS_AFTER_NS) {
             sleeper.nap(FEWER_NAPS_NS);

@@ -90,19 +90,20 @@ ib_uverbs_query_port_resp port_attributes(const Nic& nic, uint32_t port) {
     return r;
 }
 
-// False: the entry is empty.
+// False: the entry is empty. Only of others the network device is looked up: that asks Linux for all addresses.
 bool gid_at(const Nic& nic, uint32_t port, uint32_t index, ib_uverbs_gid_entry* entry) {
     static const uint8_t empty[16] = {};
     *entry = {};
     uint8_t gid[16];
     nic->gid(static_cast<int>(index), gid, port);
+    if (memcmp(gid, empty, sizeof gid) == 0) return false;
     memcpy(entry->gid, gid, sizeof gid);
     entry->gid_index = index;
     entry->port_num = port;
     entry->gid_type =
         nic->gid_is_version1(static_cast<int>(index), port) ? IB_UVERBS_GID_TYPE_ROCE_V1 : IB_UVERBS_GID_TYPE_ROCE_V2;
     entry->netdev_ifindex = if_nametoindex(netdev_of(gid).c_str());
-    return memcmp(gid, empty, sizeof gid) != 0;
+    return true;
 }
 
 // Flags outside this range that a newer program passes are refused; inside they may be ignored.
