@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the two Cython leaves and the software NIC.
+"""Builds the three Cython leaves and the software NIC.
 
 `python setup.py build_ext --inplace` builds in the tree (editable installs do the same); a wheel carries the headers
 as gda/include. Only what changed is compiled again. `python setup.py sanitized --kind address` builds the software NIC
@@ -128,7 +128,14 @@ def extensions() -> list[Extension]:
     """One extension a leaf."""
     verbs = Extension("gda._verbs", ["gda/_verbs.pyx"], libraries=["ibverbs", "mlx5"], extra_compile_args=["-O2"])
     cuda = Extension("gda._cuda", ["gda/_cuda.pyx"], libraries=["dl"], extra_compile_args=["-O2"])
-    return [e for e in (verbs, cuda) if (ROOT / e.sources[0]).exists()]
+    proxy = Extension(
+        "gda._proxy",
+        ["gda/_proxy.pyx", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("proxy/*.cc"))],
+        libraries=["ibverbs"], include_dirs=["cuda", "."], language="c++",
+        depends=[str(p.relative_to(ROOT)) for p in [*ROOT.glob("proxy/*.h"), *ROOT.glob("cuda/gda/formats/*.h")]],
+        extra_compile_args=["-O2", "-std=c++17"],
+    )  # fmt: skip
+    return [e for e in (verbs, cuda, proxy) if (ROOT / e.sources[0]).exists()]
 
 
 setup(

@@ -1631,6 +1631,11 @@ cdef class AH(Object):
         return self.pointer
 
     @property
+    def c_pointer(self):
+        """Address of the C struct."""
+        return <uintptr_t>self.get()
+
+    @property
     def closed(self):
         return self.pointer == NULL
 

@@ -33,6 +33,7 @@ VARIABLES = {
     v.name: v
     for v in (
         Variable("GDA_NIC", "auto", ("auto", "real", "software"), "which NIC gda.open() takes"),
+        Variable("GDA_POSTING", "auto", ("auto", "direct", "proxy"), "who posts what kernels ask for (proxy.md)"),
         Variable("GDA_GID_INDEX", "", (), "GID index to connect with; default: the best one"),
         Variable("GDA_TARGET", "auto", ("auto", "host", "gpu"), "where gda.Kernel runs device code"),
         Variable("GDA_CACHE", "", (), "directory of compiled device code; default: ~/.cache/gda"),

@@ -22,7 +22,7 @@ from gda.formats.meaning import (
     syndrome_meaning,
 )
 from gda.formats.parts import SEGMENTS, command_parts, handle_parts, sized, wqe_parts
-from gda.formats.vendor import vendor_words
+from gda.formats.vendor import PROXY, PROXY_ADVICE, vendor_words
 
 __all__ = [
     "decode_answer",
@@ -227,7 +227,10 @@ def decode_status(word: int) -> dict[str, Any]:
     if meaning.name == "GDA_COMPLETION_ERROR":
         cause = syndrome_meaning(fields["syndrome"])
         words, text, advice, syndrome = cause.words, cause.text, cause.advice, cause.name
-        words += f" ({cause.code:#04x}, vendor {fields['vendor_error_syndrome']:#04x})"
+        vendor = int(fields["vendor_error_syndrome"])
+        words += f" ({cause.code:#04x}, vendor {vendor:#04x})"
+        if vendor in PROXY:  # no NIC has seen the request
+            text, advice = f"the proxy did not post it: {PROXY[vendor]}", PROXY_ADVICE
     elif not meaning.name:
         words += f" {meaning.code:#x}"
     where = f" on queue pair {fields['qpn']:#x}, work request {fields['wqe_index']}: {text}" if word else ""

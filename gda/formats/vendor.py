@@ -2,13 +2,13 @@
 """What the vendor's syndrome of an error completion says: the second byte, behind the syndrome of the specification.
 
 NVIDIA publishes no table. The first rows are what ConnectX cards are seen to answer in public reports, and
-infiniband/mlx5dv.h names one; the others are the software NIC's own, one a cause (sim/engine/vendor.h). Used by the
-decoders.
+infiniband/mlx5dv.h names one; the others are the software NIC's own, one a cause (sim/engine/vendor.h), and those of
+the host thread that posts for kernels (proxy/refusal.h). Used by the decoders.
 """
 
 from __future__ import annotations
 
-__all__ = ["SEEN_ON_CARDS", "SOFTWARE_NIC", "vendor_words"]
+__all__ = ["PROXY", "PROXY_ADVICE", "SEEN_ON_CARDS", "SOFTWARE_NIC", "vendor_words"]
 
 SEEN_ON_CARDS = {
     0x68: "the NIC could not carry out the work request",
@@ -37,6 +37,16 @@ SOFTWARE_NIC = {
     0x6B: "read data of another length than was asked for",
 }
 
+PROXY = {
+    0xE1: "index, queue pair number or size in the work request do not match: stale or torn",
+    0xE2: "libibverbs has no such request (masked atomics, changes of keys), or none on this transport",
+    0xE3: "the segments do not fit the opcode",
+    0xE4: "more pieces of memory, or more bytes inline, than the queue pair behind takes",
+    0xE5: "a datagram to an address that this queue pair's peer() did not make",
+    0xE6: "libibverbs refused to post it",
+}
+PROXY_ADVICE = 'decode the work request (formats.decode_wqe); docs/proxy.md says what only posting="direct" can'
+
 
 def vendor_words(code: int) -> str:
     """In words and with where that is known from; "" for a code that no table here has."""
@@ -44,4 +54,6 @@ def vendor_words(code: int) -> str:
         return f"{SEEN_ON_CARDS[code]} (as cards answer)"
     if code in SOFTWARE_NIC:
         return f"{SOFTWARE_NIC[code]} (as the software NIC answers; a card may mean something else)"
+    if code in PROXY:
+        return f"{PROXY[code]} (as the proxy answers)"
     return ""

@@ -10,15 +10,16 @@ from __future__ import annotations
 from gda.errors import UnavailableError
 
 try:
+    from gda import _proxy as _proxy
     from gda import _verbs as _verbs
 except ImportError as error:
     if "libmlx5" in str(error):
         raise UnavailableError("libmlx5.so.1 is missing", "apt-get install ibverbs-providers") from error
     if "libibverbs" in str(error):
         raise UnavailableError("libibverbs.so.1 is missing", "apt-get install libibverbs1 ibverbs-providers") from error
-    if "_verbs" in str(error):
+    if "_verbs" in str(error) or "_proxy" in str(error):
         raise UnavailableError(
-            "gda._verbs is not built",
+            "gda._verbs is not built" if "_verbs" in str(error) else "gda._proxy is not built",
             "apt-get install libibverbs-dev, then python setup.py build_ext --inplace (make demo does both)",
         ) from error
     raise

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens a NIC and says what it can do. The first call of every program: `gda.open()`.
 
-GDA_NIC decides: "real" takes an mlx5 device of this machine, "software" the software ConnectX, "auto" (default) a
-real one with an active port if there is one, else the software one, attached to this process.
+GDA_NIC decides: "real" takes a device of this machine, "software" the software ConnectX, "auto" (default) a real one
+with an active port if there is one, else the software one, attached to this process. mlx5 devices come first: kernels
+post to them directly. To others (Linux's soft-RoCE, cards of other makers) a host thread posts for them, and
+GDA_POSTING=proxy asks for that on an mlx5 device, too: docs/proxy.md.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ from gda.errors import ArgumentError, CommandError, UnavailableError, VerbsError
 from gda.nic import command, counters, doorbell_modes, lint
 from gda.nic.addresses import Gid, choose, wanted_index
 from gda.nic.batch import KnownMemory
+from gda.nic.carrier import check_posting
 from gda.nic.doorbell import DoorbellPages
 from gda.nic.gpu import Gpu, use_gpu
 from gda.nic.host_queue import HostQueuePair
 from gda.nic.lifetime import Owner, Resources
 from gda.nic.memory import Memory
+from gda.nic.proxy import Proxy
 from gda.nic.queue import QueuePair, connect
 from gda.nic.ringer import Ringer
 from gda.nic.shared import SharedRegions
@@ -34,29 +38,36 @@ PARTS = {  # PCI device ids (pci-ids.ucw.cz, vendor 15b3)
     0x101F: "ConnectX-6 Lx", 0x1021: "ConnectX-7", 0x1023: "ConnectX-8", 0xA2D6: "BlueField-2", 0xA2DC: "BlueField-3",
 }  # fmt: skip
 
+_MELLANOX = (0x02C9, 0x15B3)  # vendor ids: by OUI as libibverbs tells it, and by PCI
 
-def open(name: str | None = None, *, port: int = 1, gpu: int = 0) -> Nic:
+
+def open(name: str | None = None, *, port: int = 1, gpu: int = 0, posting: str | None = None) -> Nic:
     """Open a NIC: the one of that name, or the first that fits GDA_NIC. `gpu` is the device that kernels run on.
 
-    Raises ArgumentError for an unknown name (with the names that exist), UnavailableError when there is no NIC.
+    `posting` says who posts what its queue pairs' kernels ask for: "direct" the kernels themselves, "proxy" a host
+    thread. Left out, GDA_POSTING says it; by default "direct" on mlx5 devices and "proxy" on others.
+    Raises ArgumentError for an unknown name (with the names that exist), UnavailableError when there is no NIC, or when
+    kernels cannot post to the one named.
     """
     mode = config.get("GDA_NIC")
+    wanted = config.get("GDA_POSTING")
+    posting = check_posting(posting, "direct") if posting is not None else None if wanted == "auto" else wanted
     software = attach.loaded() is not None
     if mode == "real" and software:
         raise UnavailableError(
             "GDA_NIC=real, but the software NIC is attached to this process", "open real NICs in a process of their own"
         )
     devices = [] if mode == "software" and not software else _devices()
-    chosen = _pick(devices, name, port, any_state=software or mode == "real")
+    chosen = _pick(devices, name, port, software or mode == "real", posting)
     if chosen is None and mode != "real" and not software:
         seen = devices
         attach.software_nic()
         devices = _devices()
-        chosen = _pick(devices, name, port, any_state=True)
+        chosen = _pick(devices, name, port, True, posting)
         devices = [*seen, *devices]
     if chosen is None:
         raise _no_device(name, devices, mode)
-    return Nic(chosen, port=port, gpu=gpu)
+    return Nic(chosen, port=port, gpu=gpu, posting=posting)
 
 
 def _devices() -> list[_verbs.Device]:
@@ -66,14 +77,22 @@ def _devices() -> list[_verbs.Device]:
         return []
 
 
-def _pick(devices: list[_verbs.Device], name: str | None, port: int, any_state: bool) -> str | None:
+def _pick(
+    devices: list[_verbs.Device], name: str | None, port: int, any_state: bool, posting: str | None
+) -> str | None:
     if name is not None:
         return next((d.name for d in devices if d.name == name), None)
     # In the order of their names: libibverbs lists them in that of a directory.
-    candidates = sorted((d.name for d in devices if d.mlx5), key=lambda name: (len(name), name))
+    ordered = sorted(devices, key=lambda d: (not d.mlx5, len(d.name), d.name))
+    candidates = [d.name for d in ordered if d.mlx5 or (posting != "direct" and _can_be_proxied(d))]
     if any_state:
         return candidates[0] if candidates else None
     return next((c for c in candidates if _is_active(c, port)), None)
+
+
+def _can_be_proxied(device: _verbs.Device) -> bool:
+    """InfiniBand's verbs and its way to connect: not iWARP, whose connections only rdma_cm makes."""
+    return device.transport_type == _verbs.IBV_TRANSPORT_IB and device.node_type == _verbs.IBV_NODE_CA
 
 
 def _is_active(name: str, port: int) -> bool:
@@ -90,10 +109,10 @@ def _no_device(name: str | None, devices: list[_verbs.Device], mode: str) -> Exc
         return ArgumentError(f"there is no NIC named {name!r}; NICs here: {names}", "gda.open() takes the first one")
     if mode == "real":
         return UnavailableError(
-            f"GDA_NIC=real, but libibverbs lists no mlx5 device (devices here: {names})",
+            f"GDA_NIC=real, but libibverbs lists no device that would do (devices here: {names})",
             "check `ibv_devices` and that /dev/infiniband/uverbs* exists; GDA_NIC=software needs no hardware",
         )
-    return UnavailableError(f"libibverbs lists no mlx5 device (devices here: {names})", "see `ibv_devices`")
+    return UnavailableError(f"libibverbs lists no device that would do (devices here: {names})", "see `ibv_devices`")
 
 
 # ------------------------------------------------------------------------------------------------- what a NIC can do
@@ -132,6 +151,23 @@ class Capabilities:
             }
         )
 
+    @classmethod
+    def of_verbs(cls, context: _verbs.Context) -> Capabilities:
+        """What libibverbs tells of a device without such firmware, under the same names; all else is zero."""
+        device: dict[str, Any] = _verbs.ibv_query_device(context)
+        known = {
+            "log_max_qp_sz": _log(device["max_qp_wr"]), "log_max_ra_req_qp": _log(device["max_qp_init_rd_atom"]),
+            "log_max_ra_res_qp": _log(device["max_qp_rd_atom"]), "atomic": int(device["atomic_cap"] != 0),
+            "log_max_msg": 30, "max_wqe_sz_sq": 512,
+        }  # fmt: skip
+        groups = {"general": "cmd_hca_cap", "general_2": "cmd_hca_cap_2", "atomic": "atomic_caps", "roce": "roce_cap"}
+        empty = {group: dict.fromkeys(formats.structs[format].fields, 0) for group, format in groups.items()}
+        return cls(empty | {"general": empty["general"] | known})
+
+
+def _log(value: int) -> int:
+    return max(0, int(value).bit_length() - 1)
+
 
 @dataclass(frozen=True)
 class Port:
@@ -154,12 +190,12 @@ class Port:
 class Nic(Owner):
     """An open NIC: memory and queue pairs are made from it. Closing it closes them first.
 
-    `name`, `firmware` and `library` are text; `is_software` says which kind; `capabilities` and `port`, one of its
-    `ports` many, were read when it was opened; `context` and `pd` are the raw objects of gda._verbs; `gpu` is where its
-    kernels run, or None.
+    `name`, `firmware` and `library` are text; `is_software` says which kind; `posting` who posts for kernels ("direct"
+    or "proxy"); `capabilities` and `port`, one of its `ports` many, were read when it was opened; `context` and `pd`
+    are the raw objects of gda._verbs; `gpu` is where its kernels run, or None.
     """
 
-    def __init__(self, name: str, *, port: int = 1, gpu: int = 0) -> None:
+    def __init__(self, name: str, *, port: int = 1, gpu: int = 0, posting: str | None = None) -> None:
         resources = Resources(f"NIC {name}")
         self._own(resources)
         self.name = name
@@ -168,25 +204,33 @@ class Nic(Owner):
         self.shared_regions = SharedRegions()
         self.gpu: Gpu | None
         self.gpu, self.no_gpu_reason = use_gpu(gpu)
+        self.posting = _posting_of(name, posting)
+        is_direct = self.posting == "direct"
         try:
-            self.context = _verbs.mlx5dv_open_device(name, _verbs.MLX5DV_CONTEXT_FLAGS_DEVX)
+            # The proxy asks for nothing that only mlx5 has.
+            self.context = (
+                _verbs.mlx5dv_open_device(name, _verbs.MLX5DV_CONTEXT_FLAGS_DEVX)
+                if is_direct else _verbs.ibv_open_device(name)
+            )  # fmt: skip
             resources.callback(self.context.close)
             device = _verbs.ibv_query_device(self.context)
             self.firmware = str(device["fw_ver"])
-            self.part = PARTS.get(int(device["vendor_part_id"]), f"mlx5 part 0x{int(device['vendor_part_id']):x}")
+            self.part = _part(device)
             self.library = _library_version()
             self.ports = int(device["phys_port_cnt"])
             self.port = self._query_port(port, self.ports)
-            self.capabilities = Capabilities.query(self.context)
+            self.capabilities = (Capabilities.query if is_direct else Capabilities.of_verbs)(self.context)
             resources.callback(lint.remember(self))
             self.pd = _verbs.ibv_alloc_pd(self.context)
             resources.callback(self.pd.close)
-            self.pdn = _verbs.mlx5dv_init_obj_pd(self.pd)
-            self.doorbell_pages = DoorbellPages(self.context, self.is_software, self.gpu, resources)
+            self.proxy = Proxy(self.gpu)
             self.ringer = Ringer(self.gpu)
-            self.completion_page = self.doorbell_pages.shared()
-            resources.callback(self.completion_page.close)
-            self.eqn = _verbs.mlx5dv_devx_query_eqn(self.context, 0)
+            self.doorbell_pages = DoorbellPages(self.context, self.is_software, self.gpu, resources)
+            if is_direct:
+                self.pdn = _verbs.mlx5dv_init_obj_pd(self.pd)
+                self.completion_page = self.doorbell_pages.shared()
+                resources.callback(self.completion_page.close)
+                self.eqn = _verbs.mlx5dv_devx_query_eqn(self.context, 0)
         except BaseException:
             resources.close()
             raise
@@ -199,7 +243,7 @@ class Nic(Owner):
     def description(self) -> str:
         """One line for people: what it is and behind which library."""
         what = "software ConnectX" if self.is_software else f"{self.part} (firmware {self.firmware})"
-        return f"{what} behind {self.library}"
+        return f"{what} behind {self.library}" + (", through the proxy" if self.posting == "proxy" else "")
 
     @property
     def port_name(self) -> str:
@@ -285,6 +329,8 @@ class Nic(Owner):
 
     def mac(self, gid_index: int) -> bytes:
         """MAC address behind a GID index, as the NIC uses it; zeros where it does not say."""
+        if self.posting == "proxy":
+            return bytes(6)
         try:
             entry = command.query_roce_address(
                 self.context, roce_address_index=gid_index, vhca_port_num=self.port.number
@@ -317,6 +363,29 @@ class Nic(Owner):
             port["max_msg_sz"],
             port["gid_tbl_len"],
         )
+
+
+def _posting_of(name: str, wanted: str | None) -> str:
+    """Who posts for kernels on a device: what was asked for, else what it can."""
+    device = next((d for d in _devices() if d.name == name), None)
+    if wanted == "direct" and device is not None and not device.mlx5:
+        raise UnavailableError(
+            f"{name} is no mlx5 device: kernels cannot post to it directly",
+            'leave posting (and GDA_POSTING) out: a host thread then posts for them; docs/proxy.md',
+        )
+    if device is not None and not device.mlx5 and not _can_be_proxied(device):
+        raise UnavailableError(
+            f"{name} is a device of another kind than InfiniBand and RoCE (node type {device.node_type}, transport "
+            f"{device.transport_type}): its queue pairs are not connected by ibv_modify_qp",
+            "iWARP devices connect by rdma_cm only; use another device: `ibv_devices`",
+        )
+    return wanted or ("direct" if device is None or device.mlx5 else "proxy")
+
+
+def _part(device: dict[str, Any]) -> str:
+    """What people call it."""
+    vendor, part = int(device["vendor_id"]), int(device["vendor_part_id"])
+    return PARTS.get(part, f"mlx5 part 0x{part:x}") if vendor in _MELLANOX else f"device 0x{vendor:x}:0x{part:x}"
 
 
 def _library_version() -> str:

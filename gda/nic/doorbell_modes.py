@@ -18,7 +18,10 @@ from gda.nic.placement import choose
 if TYPE_CHECKING:
     from gda.nic.device import Nic
 
-__all__ = ["MODES", "DoorbellMode", "DoorbellModes", "available", "check_name", "kernel_flags", "refuse"]
+__all__ = [
+    "MODES", "DoorbellMode", "DoorbellModes", "available", "check_name", "kernel_flags", "refuse",
+    "refuse_placement",
+]  # fmt: skip
 
 # What a put that comes alone pays besides its reservation, by mode.
 MODES = {
@@ -34,6 +37,7 @@ _FLAGS = {
     "no-record": ("GDA_QP_RECORDLESS",),
     "blueflame": ("GDA_QP_BLUEFLAME",),
     "cpu": ("GDA_QP_RECORDLESS", "GDA_QP_ASSISTED"),
+    "proxy": ("GDA_QP_RECORDLESS", "GDA_QP_ASSISTED"),
 }
 
 
@@ -59,8 +63,19 @@ class DoorbellModes(list[DoorbellMode]):
         return "\n".join(lines)
 
 
-def check_name(doorbell: str | None, record: bool | None) -> str:
-    """The mode that a queue pair's options ask for: `record` is the short word for the two common ones."""
+def check_name(doorbell: str | None, record: bool | None, posting: str) -> str:
+    """The mode that a queue pair's options ask for: `record` is the short word for the two common ones.
+
+    Where the proxy posts there is one mode only, "proxy".
+    """
+    if posting == "proxy":
+        if doorbell not in (None, "proxy") or record is not None:
+            asked = f"record={record}" if doorbell is None else f"doorbell={doorbell!r}"
+            raise UnavailableError(
+                f"{asked}: kernels of a proxied queue pair tell a host thread, which reads a word in host memory",
+                'leave doorbell and record out, or make it with posting="direct" on an mlx5 device',
+            )
+        return "proxy"
     if doorbell is None:
         return "no-record" if record is False else "record"
     if doorbell not in MODES:
@@ -77,6 +92,11 @@ def kernel_flags(mode: str) -> int:
 
 def refuse(nic: Nic, mode: str, placement: Mapping[str, str]) -> None:
     """Raise UnavailableError where a queue pair of this mode and placement cannot be; nothing is allocated."""
+    if nic.posting == "proxy" and mode != "proxy":
+        raise UnavailableError(
+            f"{nic.name} is served by the proxy: kernels cannot tell it anything themselves",
+            'open an mlx5 device with posting="direct"; docs/proxy.md',
+        )
     if mode == "no-record" and not nic.capabilities.send_dbr_mode_no_dbr_ext:
         raise UnavailableError(
             f"{nic.name} has no queue pairs without doorbell record (capability send_dbr_mode_no_dbr_ext)",
@@ -94,6 +114,16 @@ def refuse(nic: Nic, mode: str, placement: Mapping[str, str]) -> None:
         raise UnavailableError(
             "the host thread that rings for kernels writes the doorbell record, which lies in GPU memory",
             'leave "records" out of placement: it then lies in host memory',
+        )
+
+
+def refuse_placement(mode: str, placement: Mapping[str, str]) -> None:
+    """Raise UnavailableError where a host thread would have to read or write what lies in GPU memory."""
+    parts = [part for part in ("sq", "cq", "receive_cq", "records") if placement[part] == "gpu"]
+    if mode == "proxy" and parts:
+        raise UnavailableError(
+            f"the proxy reads and writes queues in host memory, but {', '.join(parts)} would lie in GPU memory",
+            'leave placement out, or placement="host": kernels on the GPU reach it there',
         )
 
 

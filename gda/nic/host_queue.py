@@ -7,7 +7,6 @@ ibv_post_send(3), ibv_modify_qp(3).
 
 from __future__ import annotations
 
-import errno
 import secrets
 import time
 from collections.abc import Iterable
@@ -21,14 +20,12 @@ from gda.errors import (
     ArgumentError,
     CompletionError,
     DeadlineError,
-    GdaError,
     NotConnectedError,
     OutOfBoundsError,
-    VerbsError,
 )  # fmt: skip
 from gda.formats import syndrome_meaning
 from gda.nic import checked, lint
-from gda.nic.addresses import find_again, unreachable, wanted_index
+from gda.nic.addresses import find_again, wanted_index
 from gda.nic.batch import as_bytes
 from gda.nic.connection import (
     ACK_TIMEOUT,
@@ -43,6 +40,7 @@ from gda.nic.connection import (
 from gda.nic.lifetime import Owner, Resources
 from gda.nic.memory import Memory
 from gda.nic.remote import RemoteMemory
+from gda.nic.verbs_states import make_ready
 
 if TYPE_CHECKING:
     from gda.nic.device import Nic
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "HostQueuePair"]
 
 _V = _verbs
-_ACCESS = _V.IBV_ACCESS_LOCAL_WRITE | _V.IBV_ACCESS_REMOTE_WRITE | _V.IBV_ACCESS_REMOTE_READ
 _STATES = {0: "RST", 1: "INIT", 2: "RTR", 3: "RTS", 4: "SQD", 5: "SQER", 6: "ERR"}  # enum ibv_qp_state
 # enum ibv_wc_status -> enum cqe_syndrome, as libmlx5 turns one into the other.
 _SYNDROMES = {
@@ -171,13 +168,7 @@ class HostQueuePair(Owner):
         mtu = checked_mtu(path_mtu, self.nic.active_mtu, remote.mtu)
         if self.gid is not None:
             self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.port_name)
-        try:
-            self._to_rts(remote, mtu, options)
-        except GdaError as error:
-            _V.ibv_modify_qp(self.raw, _V.IBV_QP_STATE, qp_state=_V.IBV_QPS_RESET)
-            if isinstance(error, VerbsError) and error.errno == errno.ETIMEDOUT and self.gid and self.gid.is_link_local:
-                raise unreachable(self.nic.gids, self.gid, self.nic.port_name) from error
-            raise
+        make_ready(self.nic, self.raw, remote, mtu=mtu, psn=self.psn, gid=self.gid, options=options)
         self._remote = remote
         notes.note("CONNECT", f"queue pair 0x{self.qpn:x} to 0x{remote.qpn:x}", qpn=self.qpn, index=remote.qpn)
 
@@ -320,29 +311,3 @@ class HostQueuePair(Owner):
                 memory._resources.check()
             if right is not None and right not in memory.access:
                 raise ArgumentError(f"{memory!r} has no right {right}", f"register it with access=(..., {right!r})")
-
-    def _to_rts(self, remote: ConnectionInfo, mtu: int, options: Options) -> None:
-        device: dict[str, Any] = _V.ibv_query_device(self.nic.context)
-        reads = min(16, int(device["max_qp_rd_atom"])) if options.max_rd_atomic is None else options.max_rd_atomic
-        atomics = _V.IBV_ACCESS_REMOTE_ATOMIC if self.nic.capabilities.atomic else 0
-        port, gid = self.nic.port.number, self.gid
-        checked.modify_qp(
-            self.nic, self.raw, _V.IBV_QP_STATE | _V.IBV_QP_PKEY_INDEX | _V.IBV_QP_PORT | _V.IBV_QP_ACCESS_FLAGS,
-            qp_state=_V.IBV_QPS_INIT, port_num=port, pkey_index=options.pkey_index,
-            qp_access_flags=_ACCESS | atomics,
-        )  # fmt: skip
-        checked.modify_qp(
-            self.nic, self.raw,
-            _V.IBV_QP_STATE | _V.IBV_QP_AV | _V.IBV_QP_PATH_MTU | _V.IBV_QP_DEST_QPN | _V.IBV_QP_RQ_PSN
-            | _V.IBV_QP_MAX_DEST_RD_ATOMIC | _V.IBV_QP_MIN_RNR_TIMER,
-            qp_state=_V.IBV_QPS_RTR, path_mtu=mtu, dest_qp_num=remote.qpn, rq_psn=remote.psn,
-            max_dest_rd_atomic=reads, min_rnr_timer=options.min_rnr_timer, port_num=port, dlid=remote.lid,
-            is_global=gid is not None, dgid=remote.gid, sgid_index=gid.index if gid is not None else 0,
-        )  # fmt: skip
-        checked.modify_qp(
-            self.nic, self.raw, _V.IBV_QP_STATE | _V.IBV_QP_TIMEOUT | _V.IBV_QP_RETRY_CNT | _V.IBV_QP_RNR_RETRY
-            | _V.IBV_QP_SQ_PSN | _V.IBV_QP_MAX_QP_RD_ATOMIC,
-            qp_state=_V.IBV_QPS_RTS, timeout=options.ack_timeout, retry_cnt=options.retry_count,
-            rnr_retry=options.rnr_retry,
-            sq_psn=self.psn, max_rd_atomic=reads,
-        )  # fmt: skip

@@ -1,30 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queue pairs for device code: made by firmware commands over memory of our choice, connected, reset, closed.
+"""Queue pairs for device code: queues in memory of our choice, connected, reset, closed.
 
 A queue pair has a send queue with its own completion queue and, when asked for, a receive queue with another. Where
-their memory lies within its slabs: rings.py.
-Source: ConnectX Programmer's Reference Manual, "Create CQ", "Create QP", "QP state transitions".
+their memory lies within its slabs: rings.py. Who carries out what kernels post there: carrier.py.
 """
 
 from __future__ import annotations
 
-import errno
 import functools
 import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gda import _verbs, formats, notes
-from gda.errors import (
-    ArgumentError,
-    FieldError,
-    GdaError,
-    NotConnectedError,
-    UnavailableError,
-    VerbsError,
-)  # fmt: skip
-from gda.nic import command, datagram, doorbell_modes, lint, request
-from gda.nic.addresses import find_again, unreachable, wanted_index
+from gda import formats, notes
+from gda.errors import ArgumentError, FieldError, NotConnectedError, UnavailableError
+from gda.nic import datagram, doorbell_modes, lint, request
+from gda.nic.addresses import find_again, wanted_index
+from gda.nic.carrier import Carrier, Wanted, check_posting
 from gda.nic.connection import (
     ACK_TIMEOUT,
     MIN_RNR_NAK,
@@ -32,17 +24,15 @@ from gda.nic.connection import (
     RNR_RETRY_FOR_EVER,
     ConnectionInfo,
     Options,
-    Path,
     checked_connection,
     checked_mtu,
-    init_fields,
-    rtr_fields,
-    rts_fields,
 )  # fmt: skip
+from gda.nic.direct import Direct
 from gda.nic.handle import Addresses, Handle
 from gda.nic.lifetime import Resources
 from gda.nic.memory import Memory
 from gda.nic.placement import choose
+from gda.nic.proxied import Proxied
 from gda.nic.remote import key_in_memory
 from gda.nic.rings import CQ_RECORD, RECEIVE_CQ_RECORD, RECEIVE_WORD, RECORDS_BYTES, SEND_WORD, Rings
 from gda.nic.visible import Visible
@@ -58,7 +48,7 @@ _BLOCK = int(formats.WQE_BASIC_BLOCK_BYTES)
 _CQE = int(formats.CQE_BYTES)
 _RECEIVE = int(formats.WQE_SEGMENT_BYTES)  # one data segment each
 _SCRATCH_BYTES = 8
-_SERVICES = {"RC": int(formats.MLX5_QPC_ST_RC), "UC": int(formats.MLX5_QPC_ST_UC), "UD": int(formats.MLX5_QPC_ST_UD)}
+_TRANSPORTS = ("RC", "UC", "UD")
 _MIN_RECEIVES = _BLOCK // _RECEIVE  # the send queue behind them starts on a basic block
 
 
@@ -75,6 +65,8 @@ class QueuePair(Visible):
     (placement "receive_cq", by default where "cq" is; the receive queue lies before the send queue, in its memory);
     `transport` "RC" is reliable and has all operations; "UC" has puts, sends and signals that set, and what is lost
     stays lost, without an error; "UD" sends datagrams, to any `peer()`. Both sides must be of one kind;
+    `posting` "direct" leaves all to the NIC, "proxy" to a host thread that posts by libibverbs, on any NIC, from queues
+    in host memory (docs/proxy.md; default: as the NIC was opened);
     `gid_index`, `psn`, `user_index` fix what is otherwise chosen; `allow_unconnected` lets kernels take it before it
     is connected. Fits as a kernel argument `gda_qp*`.
     """
@@ -97,26 +89,30 @@ class QueuePair(Visible):
         user_index: int | None = None,
         allow_unconnected: bool = False,
         transport: str = "RC",
+        posting: str | None = None,
     ) -> None:
         nic._resources.check()
+        self.posting = check_posting(posting, nic.posting)
         self.depth = _checked_depth("depth", depth, 1, nic)
         self.receive_depth = _checked_depth("receive_depth", receive_depth, _MIN_RECEIVES, nic) if receive_depth else 0
         if completion not in ("collapsed", "ring"):
             raise ArgumentError(f"completion={completion!r} is not one of collapsed, ring")
-        if transport not in _SERVICES:
-            raise ArgumentError(f"transport={transport!r} is not one of {', '.join(_SERVICES)}")
+        if transport not in _TRANSPORTS:
+            raise ArgumentError(f"transport={transport!r} is not one of {', '.join(_TRANSPORTS)}")
         self.transport = transport
         if not isinstance(deadline_ms, int) or deadline_ms <= 0:
             raise ArgumentError(f"deadline_ms={deadline_ms!r} is not a positive whole number", "for example 1000")
         lint.check(lint.limits_of(nic.context), psn=psn, user_index=user_index)
-        self.doorbell = doorbell_modes.check_name(doorbell, record)
-        doorbell_modes.refuse(nic, self.doorbell, placement if isinstance(placement, Mapping) else {})
-        default = "host" if nic.is_software or nic.gpu is None else "gpu"
-        self.placement = choose(placement, default, nic.gpu, nic.no_gpu_reason)
+        named = placement if isinstance(placement, Mapping) else {}
+        self.doorbell = doorbell_modes.check_name(doorbell, record, self.posting)
+        doorbell_modes.refuse(nic, self.doorbell, named)
+        on_host = nic.is_software or nic.gpu is None or self.posting == "proxy"
+        self.placement = choose(placement, "host" if on_host else "gpu", nic.gpu, nic.no_gpu_reason)
         self.placement |= {"rq": self.placement["sq"]}
         if self.doorbell == "cpu":
             self.placement["records"] = "host"
         self.placement.setdefault("receive_cq", self.placement["cq"])
+        doorbell_modes.refuse_placement(self.doorbell, self.placement)
         fixed = isinstance(placement, Mapping) and "handle" in placement
         self.nic = nic
         self.gid = nic.pick_gid(gid_index)[1] if nic.port.is_ethernet or gid_index is not None else None
@@ -127,13 +123,14 @@ class QueuePair(Visible):
         self.is_collapsed, self.is_shared = completion == "collapsed", shared
         self.has_record = self.doorbell != "no-record"
         self._ignores_overrun = ignore_overrun
+        wanted = Wanted(
+            transport, self.depth, self.receive_depth, self.doorbell, self.is_collapsed, ignore_overrun, self.user_index
+        )
         self._deadline_ns = deadline_ms * 1_000_000
         self._remote: ConnectionInfo | None = None
         self._counters_before: dict[str, int] = {}
         self._own(Resources("queue pair", nic._resources))
         try:
-            self._page = nic.doorbell_pages.allocate(self.doorbell)
-            self._resources.callback(self._page.close)
             self._cq_entries = 1 if self.is_collapsed else self.depth
             sizes = {
                 "rq": self.receive_depth * _RECEIVE,
@@ -144,15 +141,20 @@ class QueuePair(Visible):
             }
             if not self.receive_depth:
                 del sizes["rq"], sizes["receive_cq"]
-            self._rings = Rings(nic, self.placement, sizes, self._resources)
+            is_direct = self.posting == "direct"
+            self._rings = Rings(nic, self.placement, sizes, self._resources, for_nic=is_direct)
             self._rings.poison()
-            self._create_queues()
+            self._carrier: Carrier = (Direct if is_direct else Proxied)(nic, self._rings, wanted, self._resources)
+            self.qpn, self.cqn, self.receive_cqn = (
+                self._carrier.qpn, self._carrier.cqn, self._carrier.receive_cqn
+            )  # fmt: skip
             # Old values that nobody wants: where signals that add leave them. No kernel looks there.
             self._scratch = Memory.allocate(nic, _SCRATCH_BYTES, access=("local_write",))
             self._resources.callback(self._scratch._resources.close)  # which holds no object of ours
             # The handle must not hold this object: its close() is kept by what frees this object.
-            registers = self._ask_host_thread() if self.doorbell == "cpu" else self._page.registers
-            addresses = functools.partial(_addresses, self._rings, registers, self.has_record, bool(self.receive_depth))
+            addresses = functools.partial(
+                _addresses, self._rings, self._carrier.registers, self.has_record, bool(self.receive_depth)
+            )
             self._handle = Handle(self._constants(), addresses, self.placement["handle"], fixed, nic.gpu)
             self._resources.callback(self._handle.close)
             self._show()
@@ -198,32 +200,15 @@ class QueuePair(Visible):
         or does not reach the other side; of all these the NIC hears nothing.
         """
         self._resources.check()
+        options = Options(ack_timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic, pkey_index)
         remote = checked_connection(
-            remote, qpn=self.qpn, connected_to=self._remote, nic=self.nic,
-            options=Options(ack_timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic, pkey_index),
-        )  # fmt: skip
+            remote, qpn=self.qpn, connected_to=self._remote, nic=self.nic, options=options
+        )
         mtu = checked_mtu(path_mtu, self.nic.active_mtu, remote.mtu)
         if self.gid is not None:
             self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.port_name)
-        path = self._path(remote, mtu)
         before = self.nic.counters()
-        log_most = 4 if max_rd_atomic is None else max(1, max_rd_atomic).bit_length() - 1
-        capabilities = self.nic.capabilities
-        log_atomics = min(log_most, capabilities.log_max_ra_req_qp), min(log_most, capabilities.log_max_ra_res_qp)
-        try:
-            fields = [
-                init_fields(path, self._serves_atomics, pkey_index),
-                rtr_fields(path, remote, self.qpn, log_atomics[1], min_rnr_timer=min_rnr_timer),
-                rts_fields(path, self.psn, log_atomics[0], ack_timeout, retry_count, rnr_retry=rnr_retry),
-            ]
-            if self.transport == "UD":
-                fields = [datagram.init_fields(path), datagram.rtr_fields(path), datagram.rts_fields(self.psn)]
-            command.rst2init_qp(self._qp, qpn=self.qpn, qpc=fields[0])
-            command.init2rtr_qp(self._qp, qpn=self.qpn, qpc=fields[1])
-            command.rtr2rts_qp(self._qp, qpn=self.qpn, qpc=fields[2])
-        except GdaError:
-            command.qp_2rst(self._qp, qpn=self.qpn)
-            raise
+        self._carrier.connect(remote, mtu, self.gid, self.psn, options)
         self._remote, self._counters_before = remote, before
         self._handle.update(flags=self._flags())
         notes.note("CONNECT", f"queue pair 0x{self.qpn:x} to 0x{remote.qpn:x}", qpn=self.qpn, index=remote.qpn)
@@ -232,7 +217,10 @@ class QueuePair(Visible):
     def peer(self, remote: ConnectionInfo) -> datagram.Peer:
         """Where `gda_send_to` sends to the queue pair with this info, as the kernel argument `gda_address` (UD)."""
         self._resources.check()
-        return datagram.peer(self._path(remote, self.nic.active_mtu), remote, self.qpn)
+        path = self._carrier.path_to(remote, self.nic.active_mtu, self.gid)
+        peer = datagram.peer(path, remote, self.qpn)
+        self._carrier.know(peer.segment, path, remote)
+        return peer
 
     @property
     def memory_bytes(self) -> int:
@@ -264,7 +252,7 @@ class QueuePair(Visible):
     def context(self) -> dict[str, Any]:
         """The NIC's answer to QUERY_QP, with the PRM's field names (format qpc)."""
         self._resources.check()
-        return command.query_qp(self._qp, qpn=self.qpn)
+        return self._carrier.context()
 
     def reset(self) -> None:
         """Back to reset, as if newly made: indices zero, rings poisoned, ready to connect again.
@@ -272,7 +260,7 @@ class QueuePair(Visible):
         No kernel may be using the queue. Tickets from before mean nothing afterwards.
         """
         self._resources.check()
-        command.qp_2rst(self._qp, qpn=self.qpn)
+        self._carrier.reset()
         consumed = 0 if self.is_collapsed else self._completions_written("cq", int(self.read_handle()["cq_consumed"]))
         received = self._arrivals_written()
         self._remote = None
@@ -290,7 +278,7 @@ class QueuePair(Visible):
     def to_error(self) -> None:
         """Move to the error state: what is outstanding completes as flushed, and nothing more is sent."""
         self._resources.check()
-        command.qp_2err(self._qp, qpn=self.qpn)
+        self._carrier.to_error()
 
     # ------------------------------------------------------------------------------------------------ kernel argument
     def __gda_argument__(self, target: str) -> tuple[str, bytes]:
@@ -326,90 +314,6 @@ class QueuePair(Visible):
         return request.explain(self, qpn, wqe_index) if qpn else {"ends": request.ends(self)}
 
     # -------------------------------------------------------------------------------------------------------- inside
-    def _create_queues(self) -> None:
-        nic = self.nic
-        self._cq, self.cqn = self._create_cq("cq", CQ_RECORD, self.is_collapsed, self._ignores_overrun)
-        self.receive_cqn = self.cqn
-        if self.receive_depth:
-            # Entries are never too few: a receive is posted again only when its completion was read.
-            self._receive_cq, self.receive_cqn = self._create_cq("receive_cq", RECEIVE_CQ_RECORD, False, True)
-        # Zero where the device knows only free-running timestamps (it had no such field once).
-        has_records = self.has_record or bool(self.receive_depth)
-        timestamps = nic.capabilities.qp_ts_format if nic.capabilities.roce else nic.capabilities.sq_ts_format
-        self._qp, self.qpn = command.create_qp(
-            nic.context,
-            qpc={
-                "st": _SERVICES[self.transport],
-                "pm_state": formats.MLX5_QPC_PM_STATE_MIGRATED,
-                "pd": nic.pdn,
-                "rq_type": formats.RQ_TYPE_REGULAR if self.receive_depth else formats.RQ_TYPE_ZERO_SIZE,
-                "log_rq_size": max(0, self.receive_depth.bit_length() - 1),
-                "log_rq_stride": 0,  # 16 bytes: one data segment
-                "log_sq_size": self.depth.bit_length() - 1,
-                "ts_format": 1 if timestamps else 0,  # 1: the device's default clock
-                "uar_page": self._page.page_id,
-                "user_index": self.user_index,
-                "cqn_snd": self.cqn,
-                "cqn_rcv": self.receive_cqn,
-                "send_dbr_mode": formats.SEND_DBR_MODE_VALID if self.has_record else formats.SEND_DBR_MODE_NO_DBR_EXT,
-                "dbr_umem_valid": int(has_records),
-                "dbr_umem_id": self._rings.umem_id("records") if has_records else 0,
-                "dbr_addr": self._rings.offset("records") if has_records else 0,
-            },
-            wq_umem_valid=1,
-            wq_umem_id=self._rings.umem_id("sq"),
-            wq_umem_offset=self._rings.offset("rq" if self.receive_depth else "sq"),
-        )
-        self._resources.callback(self._qp.close)
-
-    def _ask_host_thread(self) -> tuple[int, int]:
-        """Where kernels ask the NIC's thread to ring. It stops doing so before the queue pair is destroyed."""
-        ringer = self.nic.ringer
-        word = ringer.add(self._page.register, self._rings.address("records") + SEND_WORD)
-        self._resources.callback(functools.partial(ringer.remove, word))
-        return word.address, word.gpu_address
-
-    def _create_cq(self, part: str, record: int, collapsed: bool, ignores_overrun: bool) -> tuple[_verbs.DevxObj, int]:
-        """A completion queue in the memory of `part`, its record at that offset of the records."""
-        queue, number = command.create_cq(
-            self.nic.context,
-            cq_context={
-                "cc": int(collapsed),
-                "oi": int(ignores_overrun),
-                "log_cq_size": (self._rings.bytes(part) // _CQE).bit_length() - 1,
-                "uar_page": self.nic.completion_page.page_id,
-                "c_eqn_or_apu_element": self.nic.eqn,
-                "dbr_umem_valid": 1,
-                "dbr_umem_id": self._rings.umem_id("records"),
-                "dbr_addr": self._rings.offset("records") + record,
-            },
-            cq_umem_valid=1,
-            cq_umem_id=self._rings.umem_id(part),
-            cq_umem_offset=self._rings.offset(part),
-        )
-        self._resources.callback(queue.close)
-        return queue, number
-
-    def _path(self, remote: ConnectionInfo, mtu: int) -> Path:
-        port = self.nic.port
-        if self.gid is None:
-            return Path(port.number, 0, False, bytes(6), mtu)
-        # Only the kernel can resolve the next hop's MAC address; an address handle makes it do so.
-        try:
-            with _verbs.ibv_create_ah(
-                self.nic.pd, port_num=port.number, dgid=remote.gid, sgid_index=self.gid.index
-            ) as address:
-                rmac = _verbs.mlx5dv_init_obj_ah(address).rmac
-        except VerbsError as error:
-            if error.errno != errno.ETIMEDOUT or not self.gid.is_link_local:
-                raise
-            raise unreachable(self.nic.gids, self.gid, self.nic.port_name) from error
-        return Path(port.number, self.gid.index, self.gid.type == "RoCE v2", rmac, mtu)
-
-    @property
-    def _serves_atomics(self) -> bool:
-        return self.transport == "RC" and bool(self.nic.capabilities.atomic)
-
     def _flags(self) -> int:
         flags = doorbell_modes.kernel_flags(self.doorbell)
         if not self.is_shared:

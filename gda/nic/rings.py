@@ -31,9 +31,15 @@ _FOLLOWED_CLOSELY = {"rq"}  # the next part comes right behind
 
 
 class Rings:
-    """Slabs and umems of the parts in `sizes` (bytes each, in this order); freed by `resources`."""
+    """Slabs and umems of the parts in `sizes` (bytes each, in this order); freed by `resources`.
 
-    def __init__(self, nic: Nic, placement: Mapping[str, str], sizes: Mapping[str, int], resources: Resources) -> None:
+    Without `for_nic` no NIC knows of them: there are no umems.
+    """
+
+    def __init__(
+        self, nic: Nic, placement: Mapping[str, str], sizes: Mapping[str, int], resources: Resources, *,
+        for_nic: bool = True,
+    ) -> None:  # fmt: skip
         self._kinds = {part: placement[part] for part in sizes}
         self._parts: dict[str, tuple[int, int]] = {}
         self._slabs: dict[str, Slab] = {}
@@ -47,6 +53,8 @@ class Rings:
         for kind, size in ends.items():
             self._slabs[kind] = slab = make_slab(kind, size, nic.gpu)
             resources.callback(slab.close)
+            if not for_nic:
+                continue
             self._umems[kind] = umem = register_umem(nic.context, slab, nic.is_software)
             resources.callback(umem.close)
 

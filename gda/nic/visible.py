@@ -10,7 +10,7 @@ from typing import Any
 
 from gda import _verbs, formats, present
 from gda.errors import ArgumentError
-from gda.nic.doorbell import DoorbellPage
+from gda.nic.carrier import Carrier
 from gda.nic.handle import Handle
 from gda.nic.lifetime import Owner
 from gda.nic.rings import CQ_RECORD, RECEIVE_CQ_RECORD, RECEIVE_WORD, SEND_WORD, Rings
@@ -32,7 +32,7 @@ class Visible(Owner):
     qpn: int
     _cq_entries: int
     _rings: Rings
-    _page: DoorbellPage
+    _carrier: Carrier
     _handle: Handle
     _shown: present.Place | None = None
     _shown_handle = 0
@@ -80,7 +80,8 @@ class Visible(Owner):
             parts |= {part: (rings.kind(part), rings.address(part), rings.bytes(part)) for part in ("rq", "receive_cq")}
             parts["receive_record"] = (kind, records + RECEIVE_WORD, 4)
             parts["receive_cq_record"] = (kind, records + RECEIVE_CQ_RECORD, formats.cq_doorbell_record.bytes)
-        parts["doorbell"] = ("uar", self._page.register, formats.send_doorbell.bytes)
+        kind = "uar" if self._carrier.page_type else "host"
+        parts["doorbell"] = (kind, self._carrier.register, formats.send_doorbell.bytes)
         parts["handle"] = (handle.slab.kind, handle.slab.address, handle.bytes)
         return parts
 
@@ -94,8 +95,8 @@ class Visible(Owner):
 
     @property
     def doorbell_page(self) -> str:
-        """Type of the doorbell page: "NC_DEDICATED", "BF" or "NC"."""
-        return self._page.type
+        """Type of the doorbell page: "NC_DEDICATED", "BF" or "NC"; "" where a word in memory stands for it."""
+        return self._carrier.page_type
 
     def read_handle(self) -> dict[str, Any]:
         """The gda_qp in memory, members by name (the nested gda_cq as a dict)."""
@@ -212,7 +213,7 @@ class Visible(Owner):
     def ring(self, value: bytes) -> None:
         """Store the 8 bytes of a doorbell (format send_doorbell) in the register, after everything written before."""
         self._resources.check()
-        _verbs.store_doorbell(self._page.register, value)
+        _verbs.store_doorbell(self._carrier.register, value)
 
     def _check_receives(self) -> None:
         self._resources.check()

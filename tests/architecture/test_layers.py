@@ -26,6 +26,7 @@ C_LAYERS: dict[str, tuple[str, set[str]]] = {
     "kernels": ("cuda/gda/kernels/*", {"target", "formats", "handle", "device", "collectives"}),
     "collectives": ("cuda/gda/collectives/*", {"target", "formats", "handle", "device"}),
     "device": ("cuda/gda/*.h", {"target", "formats", "handle", "trace_ring"}),
+    "proxy": ("proxy/*", {"formats", "target"}),
     "clock": ("sim/clock.h", set()),
     "link": ("sim/link/*", {"clock", "formats", "target"}),
     "engine": ("sim/engine/*", {"link", "clock", "trace_ring", "formats", "target"}),
@@ -47,9 +48,10 @@ PY_LAYERS: dict[str, tuple[str, set[str]]] = {
     "notes": ("gda/notes.py", {"errors", "config", "formats"}),
     "_verbs": ("gda/_verbs.*", {"errors"}),
     "_cuda": ("gda/_cuda.*", {"errors"}),
+    "_proxy": ("gda/_proxy.*", {"_verbs", "errors"}),
     "complaint": ("gda/complaint.py", set()),
     "attach": ("gda/attach.py", {"errors", "config", "notes", "complaint", "once"}),
-    "nic": ("gda/nic/*", {"_verbs", "_cuda", "attach", "present"} | PY_FLOOR),
+    "nic": ("gda/nic/*", {"_verbs", "_cuda", "_proxy", "attach", "present"} | PY_FLOOR),
     "run": ("gda/run/*", {"_cuda", "attach", "present"} | PY_FLOOR),
     "numba": ("gda/numba/*", {"run", "_cuda", "attach"} | PY_FLOOR),
     "comm": ("gda/comm/*", {"nic", "run", "_verbs", "_cuda", "attach"} | PY_FLOOR),
@@ -61,7 +63,8 @@ PY_LAYERS: dict[str, tuple[str, set[str]]] = {
     "__init__": ("gda/__init__.py", {"nic", "run", "comm", "tools"} | PY_FLOOR),
 }
 
-C_FILES = sorted(p for top in ("cuda", "sim") for p in (ROOT / top).rglob("*") if p.suffix in {".h", ".cc", ".cu"})
+C_TOPS = ("cuda", "proxy", "sim")
+C_FILES = sorted(p for top in C_TOPS for p in (ROOT / top).rglob("*") if p.suffix in {".h", ".cc", ".cu"})
 PY_FILES = sorted(p for p in (ROOT / "gda").rglob("*") if p.suffix in {".py", ".pyx", ".pxd", ".pyi"})
 
 

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = {".py", ".pyx", ".pxd", ".pyi", ".h", ".cc", ".c", ".cu", ".sh"}
-# The commands, and the two Cython leaves: one module each by nature.
+# The commands, and two Cython leaves: one module each by nature.
 LEAVES = {f"gda/_{leaf}.{end}" for leaf in ("verbs", "cuda") for end in ("pyx", "pxd", "pyi")}
 LONG_BY_NATURE = {"cuda/gda/formats/command.h", *LEAVES}
 MEANINGLESS = {"utils", "util", "helpers", "helper", "common", "misc"}
@@ -22,7 +22,7 @@ def tracked() -> list[str]:
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True
     )
     if out.returncode:  # an unpacked archive has no git
-        everything = (p for top in ("cuda", "sim", "gda", "tests") for p in (ROOT / top).rglob("*"))
+        everything = (p for top in ("cuda", "proxy", "sim", "gda", "tests") for p in (ROOT / top).rglob("*"))
         return [p.relative_to(ROOT).as_posix() for p in everything if p.is_file()]
     return [name for name in out.stdout.splitlines() if (ROOT / name).exists()]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gda import formats
 from gda.errors import ArgumentError
-from gda.formats.vendor import SEEN_ON_CARDS, SOFTWARE_NIC
+from gda.formats.vendor import PROXY, SEEN_ON_CARDS, SOFTWARE_NIC
 
 from . import linux_ifc
 
@@ -135,6 +135,7 @@ def test_vendor_syndromes_are_those_that_the_software_nic_writes() -> None:
     seen = {int(v, 16) for v in re.findall(r"= (0x[0-9a-f]{2})", first)}
     own = {int(v, 16) for v in re.findall(r"= (0x[0-9a-f]{2})", second)}
     assert seen == set(SEEN_ON_CARDS) - {0x93} and own == set(SOFTWARE_NIC)
+    assert not set(PROXY) & (seen | own)
 
 
 def test_what_happened_is_said_of_every_syndrome() -> None:

@@ -183,7 +183,7 @@ def test_handle_lies_where_the_kernel_runs(nic):
     # The addresses in it are the GPU's.
     parts = {key: a._rings.address(key, "gpu") for key in ("sq", "cq", "records")}
     assert (handle["sq"], handle["cq"]["ring"], handle["record"]) == (parts["sq"], parts["cq"], parts["records"] + 4)
-    assert handle["doorbell"] == a._page.gpu_register != 0
+    assert handle["doorbell"] == a._carrier.page.gpu_register != 0
 
 
 def test_handle_moves_with_its_counters(nic):
@@ -221,11 +221,11 @@ def test_code_on_the_cpu_cannot_use_parts_on_the_gpu(nic, part):
 
 def test_pages_are_mapped_once_and_serve_again(nic):
     first = nic.queue_pair()
-    page = first._page.uar.base_addr
+    page = first._carrier.page.uar.base_addr
     others = [nic.queue_pair() for _ in range(3)]
     first.close()
     again = nic.queue_pair()
-    assert again._page.uar.base_addr == page and again._page.gpu_register
+    assert again._carrier.page.uar.base_addr == page and again._carrier.page.gpu_register
     for queue in (again, *others):
         queue.close()
 

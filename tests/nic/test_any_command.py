@@ -73,7 +73,7 @@ class Bench:
         self.nic = gda.nic.open()
         self.queue, self.other = self.nic.loopback_pair(completion="ring", depth=16)
         context, rings = self.nic.context, self.queue._rings
-        umem, page = rings.umem_id("sq"), self.queue._page.page_id
+        umem, page = rings.umem_id("sq"), self.queue._carrier.page.page_id
         record = {"dbr_umem_valid": 1, "dbr_umem_id": rings.umem_id("records"), "dbr_addr": rings.offset("records")}
         place = {queue: {f"{queue}_umem_valid": 1, f"{queue}_umem_id": umem} for queue in ("wq", "cq")}
         self.context = context

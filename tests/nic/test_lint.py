@@ -77,7 +77,7 @@ class Bench:
         address = dict(qpc["primary_address_path"])
         for field, value in changes.items():
             (address if field in PATH_FIELDS else qpc)[field] = value
-        getattr(command, name)(self.queue._qp, qpn=self.queue.qpn, qpc=qpc | {"primary_address_path": address})
+        getattr(command, name)(self.queue._carrier.qp, qpn=self.queue.qpn, qpc=qpc | {"primary_address_path": address})
 
     def works(self) -> None:
         for step in self.verbs:

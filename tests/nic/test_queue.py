@@ -30,11 +30,11 @@ def test_states(nic):
 
 def test_what_the_nic_was_told(nic):
     a, b = nic.loopback_pair(depth=64, psn=0x123456, user_index=0xABCDE)
-    context = command.query_qp(a._qp, qpn=a.qpn)
+    context = command.query_qp(a._carrier.qp, qpn=a.qpn)
     assert (context["st"], context["pd"], context["remote_qpn"]) == (formats.MLX5_QPC_ST_RC, nic.pdn, b.qpn)
     assert (context["log_sq_size"], context["mtu"], context["cqn_snd"]) == (6, nic.port.mtu, a.cqn)
     assert (context["user_index"], context["rq_type"]) == (0xABCDE, formats.RQ_TYPE_ZERO_SIZE)
-    queue = command.query_cq(a._cq, cqn=a.cqn)
+    queue = command.query_cq(a._carrier.cq, cqn=a.cqn)
     assert (queue["cc"], queue["oi"], queue["log_cq_size"]) == (1, 1, 0)
     assert a.info.psn == 0x123456 and a.info.gid == nic.pick_gid()[1].raw and any(a.info.mac)
 
@@ -120,14 +120,14 @@ def test_bad_connect_options(nic):
         a.connect(ConnectionInfo(info.qpn, info.psn, info.gid, info.mtu, False, 1))
     assert a.path_mtu == 0
     a.connect(info, path_mtu=1024)
-    assert a.path_mtu == 3 == command.query_qp(a._qp, qpn=a.qpn)["mtu"] == 3
+    assert a.path_mtu == 3 == command.query_qp(a._carrier.qp, qpn=a.qpn)["mtu"] == 3
 
 
 def test_smaller_mtu_of_the_other_side_wins(nic):
     a, b = nic.queue_pair(), nic.queue_pair()
     info = b.info
     a.connect(ConnectionInfo(info.qpn, info.psn, info.gid, 2, True, 0, info.mac))
-    assert command.query_qp(a._qp, qpn=a.qpn)["mtu"] == 2
+    assert command.query_qp(a._carrier.qp, qpn=a.qpn)["mtu"] == 2
 
 
 def test_a_refused_connect_can_be_repeated(nic, monkeypatch):

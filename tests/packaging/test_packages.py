@@ -147,9 +147,10 @@ def test_sdist_has_sources_and_nothing_built(sdist):
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
         "gda/_verbs.pyx", "gda/_verbs.pxd", "gda/_verbs.pyi", "gda/py.typed", "cuda/gda/gda.h", "sim/steer.cc",
+        "gda/_proxy.pyx", "proxy/queue.cc", "proxy/queue.h",
         "sim/uverbs/preload.cc", "LICENSE", "README.md", "pyproject.toml", "setup.py",
     } <= names  # fmt: skip
-    assert not [name for name in names if name.endswith((".so", ".o", ".c", ".pyc"))]
+    assert not [name for name in names if name.endswith((".so", ".o", ".c", ".cpp", ".pyc"))]
 
 
 def test_wheel_has_what_is_found_at_run_time(wheel):
@@ -157,13 +158,14 @@ def test_wheel_has_what_is_found_at_run_time(wheel):
         names = set(archive.namelist())
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     assert {
-        f"gda/_verbs{suffix}", f"gda/_cuda{suffix}", "gda/_verbs.pxd", "gda/_verbs.pyi", "gda/py.typed",
+        f"gda/_verbs{suffix}", f"gda/_cuda{suffix}", f"gda/_proxy{suffix}", "gda/_verbs.pxd", "gda/_verbs.pyi",
+        "gda/_proxy.pyi", "gda/py.typed",
         "gda/lib/libgda_sim.so", "gda/lib/libgda_preload.so", "gda/lib/libgda_calls.so", "gda/include/gda/gda.h",
         "gda/include/gda/formats/wqe.h", "gda/nic/interop.py", "gda/tools/demo.py",
     } <= names  # fmt: skip
     headers = {f"gda/include/gda/{p.relative_to(ROOT / 'cuda/gda')}" for p in (ROOT / "cuda" / "gda").rglob("*.h")}
     assert headers <= names
-    assert not [name for name in names if name.startswith(("tests/", "sim/", "cuda/"))]
+    assert not [name for name in names if name.startswith(("tests/", "sim/", "cuda/", "proxy/"))]
 
 
 def test_installed_package_puts_from_any_directory(site, environment, tmp_path):
