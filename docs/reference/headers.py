@@ -12,15 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 __all__ = ["CUDA", "GROUPS", "Entry", "Header", "below", "every_header", "read_header"]
 
 CUDA = Path(__file__).resolve().parents[2] / "cuda"
-# In the order in which a reader meets them; what lies in no group is a part that kernels do not call (`below`).
+# In the order in which a reader meets them. Others that kernels call come behind them; the rest is told by `below`.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Handles and answers": ("handle.h", "status.h"),
-    "Move bytes": ("put.h", "atomic.h", "signal.h", "message.h", "datagram.h"),
+    "Move bytes": ("put.h", "strided.h", "atomic.h", "signal.h", "message.h", "datagram.h"),
     "Wait": ("wait.h",),
     "Many threads": ("collective.h", "owner.h"),
     "By rank": ("comm.h", "collectives/*.h"),
@@ -45,6 +46,11 @@ class Header:
     name: str
     comment: str
     entries: list[Entry] = field(default_factory=list)
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether kernels call anything of it."""
+        return any(entry.kind == "function" for entry in self.entries)
 
     @property
     def summary(self) -> str:
@@ -72,20 +78,25 @@ _NAME = re.compile(r"(\w+)\s*\(")
 def every_header() -> Iterator[tuple[str, list[Header]]]:
     """Groups with their headers, in reading order; a header that declares nothing public is left out."""
     top = CUDA / "gda"
-    for group, patterns in GROUPS.items():
+    for group, patterns in {**GROUPS, "More": tuple(path.name for path in _unnamed())}.items():
         paths = [path for pattern in patterns for path in sorted(top.glob(pattern))]
         headers = [read_header(path) for path in paths]
-        if found := [header for header in headers if header.entries]:
+        if found := [header for header in headers if header.entries and (group in GROUPS or header.has_functions)]:
             yield group, found
 
 
 def below() -> list[Header]:
     """The headers under those: what a put is made of. Their comments are for readers of the library."""
     top = CUDA / "gda"
-    named = {path for patterns in GROUPS.values() for pattern in patterns for path in top.glob(pattern)}
     order = ("gda.h", "scope.h", "submit.h", "post.h", "token.h", "ring.h", "tell.h", "poll.h", "target.h")
-    rest = sorted(path for path in top.glob("*.h") if path not in named and path.name not in order)
-    return [read_header(path) for path in [*(top / name for name in order), *rest]]
+    rest = [read_header(path) for path in _unnamed() if path.name not in order]
+    return [*(read_header(top / name) for name in order), *(header for header in rest if not header.has_functions)]
+
+
+def _unnamed() -> list[Path]:
+    top = CUDA / "gda"
+    named = {path for patterns in GROUPS.values() for pattern in patterns for path in top.glob(pattern)}
+    return sorted(path for path in top.glob("*.h") if path not in named)
 
 
 def read_header(path: Path) -> Header:
@@ -94,7 +105,7 @@ def read_header(path: Path) -> Header:
     lines = text.splitlines()
     first = _comment_block(lines, 1)
     header = Header(path.relative_to(CUDA).as_posix(), "\n".join(first))
-    macros = _macros(text)
+    macros = {**_shared_macros(), **_macros(text)}
     inside = 0  # braces of namespaces
     shared = ""  # the comment that speaks for what follows without an empty line
     at = 1 + len(first)
@@ -178,6 +189,14 @@ def _macro_entry(line: str, comment: str, at: int) -> Entry | None:
     return Entry("macro", match[1].split("(")[0], f"{match[1]} {match[2]}", comment, at + 1)
 
 
+@cache
+def _shared_macros() -> dict[str, _Macro]:
+    """Those by which one header declares functions of another."""
+    top = CUDA / "gda"
+    paths = [*top.glob("*.h"), *top.glob("collectives/*.h")]
+    return {name: macro for path in paths for name, macro in _macros(path.read_text()).items()}
+
+
 def _macros(text: str) -> dict[str, _Macro]:
     joined = re.sub(r"\s*\\\n\s*", " ", text)
     found = re.findall(r"^#define (\w+)\(([\w, ]*)\) (.*)$", joined, re.M)
@@ -193,7 +212,7 @@ def _expanded(name: str, arguments: list[str], comment: str, line: int, macros: 
         calls = re.findall(rf"\b{arguments[0]}\((\w+)\)", text)
         return [entry for one in calls for entry in _expanded(arguments[0], [one], comment, line, macros)]
     found = []
-    for match in re.finditer(r"template <class\.\.\. P> (GDA_API .*?\))\s*\{", text):
+    for match in re.finditer(r"template <[^>]*> (GDA_API .*?\))\s*\{", text):
         function = _NAME.search(match[1], len("GDA_API "))
         if function is not None:
             found.append(Entry("function", function[1], _signature(match[1]), comment, line))

@@ -22,7 +22,7 @@ from gda.errors import UnavailableError
 
 __all__ = ["dispensable", "load", "names"]
 
-RAW = ("gda._verbs", "gda._cuda")
+RAW = ("gda._verbs", "gda._cuda", "gda._proxy")
 DEPTH = 3  # gda.nic.queue, but not what a tool is made of (gda.tools.bench.sweep)
 
 

@@ -21,8 +21,13 @@ __all__ = ["Block", "Elsewhere", "blocks", "commands", "documents", "elsewhere"]
 ROOT = Path(__file__).resolve().parents[2]
 # Documents whose Python blocks follow one another: what one makes the next one uses.
 TOLD_IN_ONE_GO = {"docs/guide.md"}
-LANGUAGES = {"python": "python", "c++": "device", "cuda": "device", "sh": "shell", "console": "console", "text": "text"}
-_SHELL = re.compile(r"(\w+=\S* )*(\$\(|\./|(python|pip|make|mpirun|torchrun|ib\w+|apt-get|sudo|tshark|nvcc|g\+\+)\b)")
+LANGUAGES = {
+    "python": "python", "c++": "device", "cuda": "device", "c": "c", "sh": "shell", "console": "console",
+    "text": "text",
+}  # fmt: skip
+_FILE = re.compile(r"(?:#|//) (\w[\w.]*\.(?:py|c|cu))$")
+_PROGRAMS = r"cc|python|pip|make|mpirun|torchrun|ib\w+|apt-get|sudo|tshark|nvcc|g\+\+"
+_SHELL = re.compile(rf"(\w+=\S* )*(\$\(|\./|({_PROGRAMS})\b)")
 _DEVICE = re.compile(r"GDA_KERNEL|#include|gda_\w+")
 _PYTHON = re.compile(r"import |from |@|with |def |\w+ = ")
 
@@ -33,13 +38,19 @@ class Block:
 
     document: str
     line: int
-    kind: str  # python, device, shell, console, text; empty: nobody knows
+    kind: str  # python, device, c, shell, console, text; empty: nobody knows
     text: str
 
     @property
     def name(self) -> str:
         """For a test's name and a message."""
         return f"{self.document}:{self.line}"
+
+    @property
+    def file(self) -> str:
+        """The name of the file that it is, where its first line says so; a command below it may use that."""
+        found = _FILE.match(self.text.split("\n", maxsplit=1)[0])
+        return found[1] if found else ""
 
 
 @dataclass(frozen=True)

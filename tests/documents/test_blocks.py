@@ -21,7 +21,7 @@ from tests.documents.blocks import ROOT, TOLD_IN_ONE_GO, Block, Elsewhere, block
 
 TABLE = elsewhere()
 EVERY = [block for path in documents() for block in blocks(path)]
-KINDS = {"python", "device", "shell", "console", "text"}
+KINDS = {"python", "device", "c", "shell", "console", "text"}
 # What a fragment of device code may take for given: the names that the documents use.
 GIVEN = (
     "gda_qp* qp, gda_mr dst, gda_mr src, uint64_t bytes, uint32_t index, uint8_t* buffer, gda_team team,"
@@ -39,14 +39,17 @@ def of_kind(kind: str) -> list[Block]:
     return [block for block in EVERY if block.kind == kind and row_of(block) is None]
 
 
-def scratch(directory: Path) -> tuple[Path, dict[str, str]]:
-    """A directory that looks like the repository's root, and the environment of a command in it."""
+def scratch(directory: Path, document: str) -> tuple[Path, dict[str, str]]:
+    """A directory that looks like the repository's root, with the files of a document, and a command's environment."""
     root = directory / "root"
     (root / "build").mkdir(parents=True)
     for entry in ROOT.iterdir():
         if entry.name not in {"build", ".git"}:
             (root / entry.name).symlink_to(entry)
     (root / "program.py").symlink_to(ROOT / "examples/12_ranks.py")  # a program of several ranks
+    for block in EVERY:
+        if block.document == document and block.file:
+            (root / block.file).write_text(block.text)
     tools = directory / "bin"
     tools.mkdir()
     python = tools / "python"  # this one, whatever the PATH has
@@ -76,9 +79,15 @@ def test_the_table_is_of_blocks_that_are_there() -> None:
         assert not where or (ROOT / where[1]).is_file(), f"elsewhere.txt: {row.reason}"
 
 
+def is_run_by_a_command(block: Block) -> bool:
+    commands_below = [one.text for one in of_kind("shell") if one.document == block.document]
+    return bool(block.file) and any(block.file in text for text in commands_below)
+
+
 def python_groups() -> list[object]:
     found = []
-    for document, group in groupby(of_kind("python"), key=lambda block: block.document):
+    alone = [block for block in of_kind("python") if not is_run_by_a_command(block)]
+    for document, group in groupby(alone, key=lambda block: block.document):
         each = list(group)
         groups = [each] if document in TOLD_IN_ONE_GO else [[block] for block in each]
         found += [pytest.param(group, id=group[0].name) for group in groups]
@@ -87,7 +96,7 @@ def python_groups() -> list[object]:
 
 @pytest.mark.parametrize("group", python_groups())
 def test_python(group: list[Block], tmp_path: Path) -> None:
-    root, environment = scratch(tmp_path)
+    root, environment = scratch(tmp_path, group[0].document)
     result = subprocess.run(
         [sys.executable, "-m", "tests.documents.blocks", group[0].document, *(str(block.line) for block in group)],
         capture_output=True, text=True, timeout=150, cwd=root, env=environment,
@@ -97,7 +106,7 @@ def test_python(group: list[Block], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [pytest.param(block, id=block.name) for block in of_kind("shell")])
 def test_commands(block: Block, tmp_path: Path) -> None:
-    root, environment = scratch(tmp_path)
+    root, environment = scratch(tmp_path, block.document)
     for command in commands(block):
         if row_of(block, command) is None:
             result = subprocess.run(
@@ -129,6 +138,18 @@ def test_device_code_compiles(block: Block, tmp_path: Path) -> None:
         pytest.fail(f"{block.name}\n{error.log}")
     except UnavailableError:
         pass  # test_compile.py says that there is no NVRTC
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=block.name) for block in of_kind("c")])
+def test_c_compiles(block: Block, tmp_path: Path) -> None:
+    """A file of C is also linked and run by a command below it."""
+    source = tmp_path / "block.c"
+    source.write_text(block.text)
+    done = subprocess.run(
+        ["cc", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", str(source)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{block.name}\n{done.stderr}"
+    assert is_run_by_a_command(block), f"{block.name}: nothing runs it"
 
 
 def test_a_block_that_is_wrong_is_noticed(tmp_path: Path) -> None:

@@ -37,6 +37,16 @@ def test_each_concept_has_lines_that_run_and_says_where_to_go_on(concept: str) -
     assert leads, "no file or document to read next"
 
 
+def test_how_tos_are_listed() -> None:
+    text = (ROOT / "docs/howto.md").read_text()
+    tasks = re.findall(r"^## (.*)$", text, re.M)
+    listed = re.findall(r"^- \[(.*)\]\(#(.*)\)$", text, re.M)
+    assert [title for title, _ in listed] == tasks
+    assert [anchor for _, anchor in listed] == [title.lower().replace(" ", "-") for title in tasks]
+    for title, section in zip(tasks, re.split(r"^## .*$", text, flags=re.M)[1:], strict=True):
+        assert "```" in section or title == "Add an operation", f"{title}: nothing to run"
+
+
 def test_pictures_are_drawn_by_their_program(tmp_path: Path) -> None:
     subprocess.run([sys.executable, ROOT / "docs/pictures/guide.py", tmp_path], check=True)
     drawn = sorted(tmp_path.glob("*.svg"))

@@ -112,7 +112,7 @@ def _is_module(package: str, name: str) -> bool:
 
 
 def test_every_raw_call_has_words(site: Path, pages: dict[Path, Words]) -> None:
-    for leaf in ("_verbs", "_cuda"):
+    for leaf in ("_verbs", "_cuda", "_proxy"):
         module = importlib.import_module(f"gda.{leaf}")
         words = pages[site / f"gda/{leaf}.html"]
         stub = (ROOT / f"gda/{leaf}.pyi").read_text()

@@ -30,6 +30,7 @@ GDA_DEVICE bool broadcast_by_chain(uint32_t size, uint64_t bytes, uint64_t chunk
 
 }  // namespace gda
 
+// The tree. One thread of the rank calls; 0, or the first failure.
 GDA_API gda_status gda_broadcast_tree(const gda_team& team, const gda_window& data, uint64_t offset, uint64_t bytes,
                                       uint32_t root, const gda_window& signals, uint64_t deadline_ns,
                                       uint32_t channel = 0) {
@@ -56,6 +57,7 @@ GDA_API gda_status gda_broadcast_tree(const gda_team& team, const gda_window& da
     return call.finish(1);
 }
 
+// The chain, in pieces of `chunk` bytes. One thread of the rank calls; 0, or the first failure.
 GDA_API gda_status gda_broadcast_chain(const gda_team& team, const gda_window& data, uint64_t offset, uint64_t bytes,
                                        uint32_t root, const gda_window& signals, uint64_t deadline_ns,
                                        uint32_t channel = 0, uint64_t chunk = gda::BROADCAST_CHUNK) {
@@ -78,6 +80,7 @@ GDA_API gda_status gda_broadcast_chain(const gda_team& team, const gda_window& d
     return call.finish(chunks);
 }
 
+// The shorter of the two. One thread of the rank calls; 0, or the first failure.
 GDA_API gda_status gda_broadcast(const gda_team& team, const gda_window& data, uint64_t offset, uint64_t bytes,
                                  uint32_t root, const gda_window& signals, uint64_t deadline_ns, uint32_t channel = 0,
                                  uint64_t chunk = gda::BROADCAST_CHUNK) {
