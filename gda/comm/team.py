@@ -22,6 +22,7 @@ from gda.nic import open as open_nic
 from gda.nic.lifetime import Owner, Resources
 
 if TYPE_CHECKING:
+    from gda.comm.collectives.all_gather import AllGather
     from gda.comm.collectives.barrier import Barrier
     from gda.comm.collectives.broadcast import Broadcast
     from gda.comm.signal import Signals
@@ -121,6 +122,12 @@ class Team(Owner):
         from gda.comm.collectives.broadcast import Broadcast
 
         return Broadcast(self, data, **options)
+
+    def all_gather(self, data: Any, **options: Any) -> AllGather:
+        """Every rank's piece to all. Collective. Options: see AllGather."""
+        from gda.comm.collectives.all_gather import AllGather
+
+        return AllGather(self, data, **options)
 
     # ---------------------------------------------------------------------------------------------- who is still there
     def barrier(self, deadline_s: float | None = None) -> None:

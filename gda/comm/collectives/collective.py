@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from gda.comm.signal import Signals
 from gda.comm.window import Window
-from gda.errors import ArgumentError, BootstrapError, ClosedError, CompletionError, DeadlineError
+from gda.errors import ArgumentError, BootstrapError, ClosedError, CompletionError, DeadlineError, OutOfBoundsError
 from gda.nic.lifetime import Owner, Resources
 from gda.once import once
 from gda.run import Kernel
@@ -109,6 +109,21 @@ class Collective(Owner):
         window = Window(self.team, data, placement=placement)
         self._resources.callback(window._resources.close)
         return window
+
+    def _piece_bytes(self, window: Window) -> int:
+        """Of each of the N equal pieces that a window holds."""
+        if window.bytes % self.team.size:
+            raise ArgumentError(
+                f"{window.bytes} bytes are not {self.team.size} pieces of one length", "make it N pieces, one a rank"
+            )
+        return window.bytes // self.team.size
+
+    def _part_of_piece(self, bytes: int | None, piece_bytes: int) -> int:
+        """How many of each piece move: all of them, or as many as were asked for."""
+        length = piece_bytes if bytes is None else bytes
+        if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= piece_bytes:
+            raise OutOfBoundsError(f"{bytes!r} bytes of each piece: one has {piece_bytes}")
+        return length
 
     def _launch(self, kernel: str, *arguments: object, deadline_s: float) -> None:
         """One launch of a kernel, a block a channel. In front of `arguments` goes the team, behind them signals and

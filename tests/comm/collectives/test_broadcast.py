@@ -16,14 +16,11 @@ from gda.comm.collectives.broadcast import CHUNK_BYTES, Broadcast, chain, is_cha
 from gda.comm.collectives.collective import play
 from gda.errors import ArgumentError, OutOfBoundsError
 from gda.sim import faults
+from tests.comm.collectives.content import content, sparse
 from tests.comm.conftest import teams
 
 SIZES = [0, 1, 2, 7, 128, 1000, 4095, 65537]
 MOST = 70_000
-
-
-def content(bytes: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, bytes, np.uint8)
 
 
 @pytest.mark.parametrize("size", range(1, 18))
@@ -40,11 +37,19 @@ def test_the_steps_reach_all(size: int) -> None:
         assert max(sent) == (10 if size > 1 else 0)
 
 
-def test_offsets_of_more_than_four_gib() -> None:
+def test_offsets_of_more_than_four_gib(nothing_left) -> None:
     bytes = (6 << 30) + 5
     steps = [one for one in chain(3, 1, bytes, 1 << 30) if one.sender == 2]
     assert [one.source_offset >> 30 for one in steps] == list(range(7))
     assert sum(one.bytes for one in steps) == bytes and steps[-1].bytes == 5
+
+    def work(team: Team) -> None:
+        memory = sparse(bytes)
+        memory[6 << 30 :] = 10 + team.rank
+        team.broadcast(memory)(1, offset=bytes - 4, bytes=4, deadline_s=30)
+        assert memory[6 << 30 :].tolist() == [10 + team.rank, 11, 11, 11, 11]
+
+    teams(3, work)
 
 
 def test_the_device_chooses_as_the_model(nothing_left) -> None:
