@@ -23,6 +23,7 @@ from gda.nic.lifetime import Owner, Resources
 
 if TYPE_CHECKING:
     from gda.comm.collectives.all_gather import AllGather
+    from gda.comm.collectives.all_to_all import AllToAll
     from gda.comm.collectives.barrier import Barrier
     from gda.comm.collectives.broadcast import Broadcast
     from gda.comm.signal import Signals
@@ -128,6 +129,12 @@ class Team(Owner):
         from gda.comm.collectives.all_gather import AllGather
 
         return AllGather(self, data, **options)
+
+    def all_to_all(self, source: Any, target: Any, **options: Any) -> AllToAll:
+        """A piece from every rank to every rank. Collective. Options: see AllToAll."""
+        from gda.comm.collectives.all_to_all import AllToAll
+
+        return AllToAll(self, source, target, **options)
 
     # ---------------------------------------------------------------------------------------------- who is still there
     def barrier(self, deadline_s: float | None = None) -> None:
