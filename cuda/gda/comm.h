@@ -16,11 +16,24 @@
 #include <gda/signal.h>
 #include <gda/strided.h>
 
-// The queue pair that leads to `peer`: for every function of the device library. Null for a rank that there is not.
+// The queue pair that leads to `peer`: for every function of the device library. Null for a rank that there is not, or
+// that is not connected.
 GDA_API gda_qp* gda_queue_of(const gda_team& team, uint32_t peer, uint32_t which = 0) {
     if (team.version != GDA_HANDLE_VERSION || peer >= team.size) return nullptr;
     const uint64_t* table = reinterpret_cast<const uint64_t*>(team.queues);
     return reinterpret_cast<gda_qp*>(table[peer * team.queues_per_peer + which % team.queues_per_peer]);
+}
+
+// Which of a peer's queues the calling thread uses by the team's policy: the last argument of the functions here. The
+// threads of a warp have the same one. Whoever wants to share in another way passes a number of their own.
+GDA_API uint32_t gda_which(const gda_team& team) {
+    if (team.policy == GDA_BY_PEER || team.queues_per_peer == 0) return 0;
+    uint32_t number = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    if (team.policy == GDA_BY_WARP) {
+        uint32_t warps = (blockDim.x * blockDim.y * blockDim.z + 31) / 32;
+        number = number * warps + gda::target::thread_of_block() / 32;
+    }
+    return number % team.queues_per_peer;
 }
 
 // The window's memory at `peer`. Of a rank that there is not: no memory.
@@ -96,8 +109,9 @@ GDA_API gda_status gda_wait_here(const gda_window& signals, uint64_t index, uint
 GDA_API gda_status gda_flush_all(const gda_team& team, uint64_t deadline_ns) {
     gda_status first = 0;
     for (uint32_t i = 0; i < team.size * team.queues_per_peer; ++i) {
-        gda_status status =
-            gda_flush(gda_queue_of(team, i / team.queues_per_peer, i % team.queues_per_peer), deadline_ns);
+        gda_qp* qp = gda_queue_of(team, i / team.queues_per_peer, i % team.queues_per_peer);
+        if (qp == nullptr && team.version == GDA_HANDLE_VERSION) continue;  // not connected
+        gda_status status = gda_flush(qp, deadline_ns);
         if (first == 0) first = status;
     }
     return first;

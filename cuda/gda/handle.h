@@ -8,7 +8,7 @@
 #include <gda/target/types.h>
 
 // What is in `version` of a handle. A kernel refuses a handle of another version (GDA_BAD_HANDLE).
-enum { GDA_HANDLE_VERSION = 0x67646105 };  // "gda", 5
+enum { GDA_HANDLE_VERSION = 0x67646106 };  // "gda", 6
 
 // What a device function answers: see formats/status.h. Zero is success.
 typedef uint64_t gda_status;
@@ -157,13 +157,23 @@ struct gda_received {
     uint32_t reserved;
 };
 
+// By what the threads of a kernel share the queues that lead to a peer: gda_which of comm.h.
+enum gda_policy {
+    GDA_BY_BLOCK = 0,  // each block has one, in turn
+    GDA_BY_WARP = 1,   // each warp of the grid
+    GDA_BY_PEER = 2,   // all have the first
+};
+
 // The queue pairs of a team (gda/comm/team.py), by peer. Passed to kernels by value; comm.h reads it.
 struct gda_team {
     uint32_t version;  // GDA_HANDLE_VERSION
     uint32_t rank;     // of this process
     uint32_t size;     // ranks
     uint32_t queues_per_peer;
-    uint64_t queues;  // table of addresses of gda_qp: those of rank 0 first, this rank's own lead back to itself
+    uint64_t queues;  // table of addresses of gda_qp: those of rank 0 first, this rank's own lead back to itself; null
+                      // of a rank that is not connected
+    uint32_t policy;  // enum gda_policy
+    uint32_t reserved;
 };
 
 // Memory that every rank of a team has, of the same size (gda/comm/window.py). Passed to kernels by value.
@@ -198,7 +208,7 @@ GDA_ASSERT_AT(gda_queue, receive, 768);
 GDA_ASSERT_AT(gda_received, bytes, 16);
 GDA_ASSERT_AT(gda_team, queues, 16);
 GDA_ASSERT_AT(gda_window, peers, 32);
-static_assert(sizeof(gda_team) == 24 && sizeof(gda_window) == 48, "handle sizes are ABI");
+static_assert(sizeof(gda_team) == 32 && sizeof(gda_window) == 48, "handle sizes are ABI");
 static_assert(sizeof(gda_address) == 48, "handle sizes are ABI");
 static_assert(sizeof(gda_mr) == 32 && sizeof(gda_cq) == 32 && sizeof(gda_received) == 32, "handle sizes are ABI");
 static_assert(sizeof(gda_qp) == 256 && sizeof(gda_queue) == 960, "handle sizes are ABI");

@@ -181,6 +181,11 @@ class Bootstrap:
         self.phase += 1
         return answer
 
+    @property
+    def world(self) -> bytes:
+        """16 bytes that name this program's run in each record."""
+        return self._world
+
     def barrier(self, deadline_s: float | None = None) -> None:
         """Return when all ranks have called it. Collective."""
         self.allgather(b"", deadline_s)

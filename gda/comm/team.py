@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from gda import formats
 from gda.comm import rendezvous
 from gda.comm.bootstrap import DEADLINE_S, Bootstrap, Carrier, Identity, carrier_from, lost
+from gda.comm.meeting import Meeting
 from gda.comm.table import Table
-from gda.errors import ArgumentError, BootstrapError, CompletionError, DeadlineError
+from gda.errors import ArgumentError, BootstrapError, CompletionError, DeadlineError, NotConnectedError
 from gda.nic import Nic, QueuePair
 from gda.nic import open as open_nic
 from gda.nic.lifetime import Owner, Resources
@@ -31,10 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Team", "init"]
 
+_WAYS = ("all", "on_demand")
+_POLICIES = {"block": "GDA_BY_BLOCK", "warp": "GDA_BY_WARP", "peer": "GDA_BY_PEER"}
+
 
 def init(
-    carrier: Any = None, *, nic: Nic | None = None, queues_per_peer: int = 1,
-    deadline_s: float = DEADLINE_S, **queue_options: Any,
+    carrier: Any = None, *, nic: Nic | None = None, queues_per_peer: int = 1, connect: str = "all",
+    policy: str = "block", deadline_s: float = DEADLINE_S, **queue_options: Any,
 ) -> Team:  # fmt: skip
     """Find the other ranks and connect to each. Collective: all ranks call it with the same options.
 
@@ -42,26 +46,38 @@ def init(
     communicator of mpi4py (split, Cartesian, ...), a process group of torch.distributed (new_group), a Bootstrap, or
     one of threads(n): its ranks are the team's. `nic` is an open NIC, which stays open at the end; default: gda.open(),
     closed with the team. `queues_per_peer` queue pairs lead to each rank, also to the own one; `queue_options` are
-    those of QueuePair. `deadline_s` bounds this call and is the default of later ones. Raises as Bootstrap does; then
-    nothing is left open.
+    those of QueuePair. `connect` says when: "all" now, "on_demand" by Team.connect (to itself a rank is always
+    connected). `policy` is what gda_which() in kernels goes by: each "block" or each "warp" has a queue of its own, in
+    turn, or all share the first to a "peer". `deadline_s` bounds this call and is the default of later ones. Raises as
+    Bootstrap does; then nothing is left open.
     """
+    if connect not in _WAYS:
+        raise ArgumentError(f"connect={connect!r} is not one of {', '.join(_WAYS)}")
+    if policy not in _POLICIES:
+        raise ArgumentError(
+            f"policy={policy!r} is not one of {', '.join(_POLICIES)}",
+            "kernels that share queues in another way pass a number of their own as `which`",
+        )
     if not isinstance(queues_per_peer, int) or not 1 <= queues_per_peer <= 256:
         raise ArgumentError(f"queues_per_peer={queues_per_peer!r} is not a whole number from 1 to 256")
     if not isinstance(carrier, Bootstrap):
         carrier = Bootstrap(carrier_from(carrier, deadline_s), deadline_s=deadline_s)
-    return Team(carrier, nic, queues_per_peer, queue_options)
+    return Team(carrier, nic, queues_per_peer, queue_options, connect=connect, policy=policy)
 
 
 class Team(Owner):
     """All ranks of a program, as one of them sees it. Made by gda.init(); fits as a kernel argument `gda_team`.
 
     `rank` and `size` say who this is, `ranks` who each is (host, process). `queues[peer]` are the queue pairs that lead
-    to a rank. `bootstrap` exchanges bytes, `nic` makes memory. close() asks nothing of the others: a rank that still
-    sends to this one gets an error. barrier() first if they may.
+    to a rank, none while it is not connected. `bootstrap` exchanges bytes, `nic` makes memory. close() asks nothing of
+    the others: a rank that still sends to this one gets an error. barrier() first if they may.
     """
 
-    def __init__(self, bootstrap: Bootstrap, nic: Nic | None, queues_per_peer: int, options: dict[str, Any]) -> None:
-        self.bootstrap = bootstrap
+    def __init__(
+        self, bootstrap: Bootstrap, nic: Nic | None, queues_per_peer: int, options: dict[str, Any], *,
+        connect: str = "all", policy: str = "block",
+    ) -> None:  # fmt: skip
+        self.bootstrap, self.policy, self._options = bootstrap, policy, options
         self.rank, self.size, self.ranks = bootstrap.rank, bootstrap.size, bootstrap.ranks
         self.queues_per_peer = queues_per_peer
         self._own(Resources(f"team of {self.size}"))
@@ -71,26 +87,21 @@ class Team(Owner):
             self.nic = open_nic() if nic is None else nic
             if nic is None:
                 self._resources.callback(self.nic._resources.close)
-            made = time.perf_counter()
-            self.queues: list[list[QueuePair]] = []
-            for _ in range(self.size):
-                self.queues.append([self._queue(options) for _ in range(queues_per_peer)])
+            self._seconds = {"open the NIC": time.perf_counter() - begin}
+            self.queues: list[list[QueuePair]] = [[] for _ in range(self.size)]
             self._table = Table(self.nic)
             self._resources.callback(self._table.close)
-            exchanged = time.perf_counter()
-            theirs = self._exchange_infos()
-            connecting = time.perf_counter()
-            for queues, infos in zip(self.queues, theirs, strict=True):
-                for queue, info in zip(queues, infos, strict=True):
-                    queue.connect(info)
-            connected = time.perf_counter()
-            # A request may come as soon as a peer is past this: all must be ready to receive.
-            bootstrap.barrier()
-            self._seconds = {
-                "open the NIC": made - begin, "make queue pairs": exchanged - made,
-                "exchange": connecting - exchanged + time.perf_counter() - connected,
-                "connect": connected - connecting,
-            }  # fmt: skip
+            self._meeting: Meeting | None = None
+            if connect == "all":
+                self._connect_all()
+            else:
+                own = self._make_queues()
+                self.queues[self.rank] = own
+                self._connect_queues(own, [queue.info.to_bytes() for queue in own])
+                same = {"connect": connect, "queues_per_peer": queues_per_peer}
+                addresses = [str(gid) for gid in self.nic.gids if gid.is_ipv4]
+                self._meeting = Meeting(bootstrap, same, addresses)
+                self._resources.callback(self._meeting.close)
         except BaseException:
             self._resources.close()
             raise
@@ -98,6 +109,39 @@ class Team(Owner):
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.queues_per_peer} queue pairs a peer on {self.nic.name}"
         return f"<Team rank {self.rank} of {self.size}, {state}>"
+
+    # --------------------------------------------------------------------------------------------------------- connect
+    def connect(self, peers: Iterable[int] | None = None, *, deadline_s: float | None = None) -> None:
+        """Connect to these ranks (default: all) as far as they are not. Each of them calls it, too, with this one.
+
+        Nobody else takes part. Kernels that are launched later see the new queues. Raises DeadlineError, PeerLostError
+        or BootstrapError, which name the rank; with those that were ready before it stays connected.
+        """
+        wanted = {self.checked_rank(peer) for peer in (range(self.size) if peers is None else peers)}
+        wanted = {peer for peer in wanted if not self.queues[peer]}
+        if not wanted or self._meeting is None:
+            return
+        made = {peer: self._make_queues() for peer in sorted(wanted)}
+        offers = {peer: b"".join(queue.info.to_bytes() for queue in queues) for peer, queues in made.items()}
+
+        def connect(peer: int, offered: bytes) -> None:
+            piece = len(offers[peer]) // self.queues_per_peer
+            self._connect_queues(made[peer], [offered[i : i + piece] for i in range(0, len(offered), piece)])
+
+        def ready(peer: int) -> None:
+            self.queues[peer] = made.pop(peer)
+
+        try:
+            self._meeting.meet(offers, connect, ready, self.bootstrap.deadline_s if deadline_s is None else deadline_s)
+        finally:
+            for queues in made.values():  # to whom it did not come
+                for queue in queues:
+                    queue._resources.close()
+
+    @property
+    def connected(self) -> list[int]:
+        """The ranks that queue pairs lead to, this one among them."""
+        return [peer for peer, queues in enumerate(self.queues) if queues]
 
     # -------------------------------------------------------------------------------------------------- what it makes
     def window(self, buffer: Any, **options: Any) -> Window:
@@ -193,21 +237,22 @@ class Team(Owner):
     def memory_bytes_per_connection(self) -> int:
         """Memory of one queue pair on this side."""
         self._resources.check()
-        return self.queues[0][0].memory_bytes
+        return self.queues[self.rank][0].memory_bytes
 
     @property
     def seconds(self) -> dict[str, float]:
-        """How long each step of gda.init() took here."""
+        """How long each step of connecting took here, from gda.init() on."""
         return dict(self._seconds)
 
     def report(self) -> str:
         """Who is there and what the connections cost, for people."""
-        count = self.size * self.queues_per_peer
+        count = sum(len(queues) for queues in self.queues)
         each = self.memory_bytes_per_connection
         per_queue = (self._seconds["make queue pairs"] + self._seconds["connect"]) / count
+        there = "each rank" if count == self.size * self.queues_per_peer else f"{len(self.connected)} of the ranks"
         lines = [
             f"team of {self.size} by {self.bootstrap.carrier.name}; this is {self.ranks[self.rank]}, {self.nic.name}",
-            f"{count} queue pairs, {self.queues_per_peer} to each rank: {each} bytes and {1e3 * per_queue:.2f} ms of "
+            f"{count} queue pairs, {self.queues_per_peer} to {there}: {each} bytes and {1e3 * per_queue:.2f} ms of "
             f"each, {each * count} bytes in all",
             ", ".join(f"{step} {1e3 * seconds:.1f} ms" for step, seconds in self._seconds.items()),
         ]
@@ -218,15 +263,17 @@ class Team(Owner):
     def __gda_argument__(self, target: str) -> tuple[str, bytes]:
         """The kernel argument `gda_team`, by value; its table lies where `target` reads it."""
         self._resources.check()
+        none = bytes(8 * self.queues_per_peer)  # null, as kernels see a rank that is not connected
         addresses = b"".join(
-            queue.__gda_argument__(target)[1] for queues in self.queues for queue in queues
-        )  # each as eight bytes
+            b"".join(queue.__gda_argument__(target)[1] for queue in queues) or none for queues in self.queues
+        )
         return "gda_team", formats.layouts["gda_team"].pack(
             version=int(formats.GDA_HANDLE_VERSION),
             rank=self.rank,
             size=self.size,
             queues_per_peer=self.queues_per_peer,
             queues=self._table.address(target, addresses),
+            policy=int(getattr(formats, _POLICIES[self.policy])),
         )
 
     def __gda_explain__(self, qpn: int, wqe_index: int) -> dict[str, Any] | None:
@@ -243,10 +290,44 @@ class Team(Owner):
             raise ArgumentError(f"there is no rank {peer!r}: the team has ranks 0 to {self.size - 1}")
         return peer
 
-    def _queue(self, options: dict[str, Any]) -> QueuePair:
-        queue = self.nic.queue_pair(**options)
-        self._resources.callback(queue._resources.close)
-        return queue
+    def check_connected(self, peer: int) -> None:
+        """Raise NotConnectedError unless queue pairs lead to that rank."""
+        if not self.queues[self.checked_rank(peer)]:
+            raise NotConnectedError(
+                f"{self.ranks[peer]} is not connected to this rank, {self.rank}",
+                advice=f"team.connect([{peer}]) here and team.connect([{self.rank}]) there",
+            )
+
+    def _make_queues(self) -> list[QueuePair]:
+        """Those that lead to one rank."""
+        begin, made = time.perf_counter(), []
+        for _ in range(self.queues_per_peer):
+            queue = self.nic.queue_pair(**self._options)
+            self._resources.callback(queue._resources.close)
+            made.append(queue)
+        self._took("make queue pairs", begin)
+        return made
+
+    def _connect_queues(self, queues: list[QueuePair], infos: list[bytes]) -> None:
+        begin = time.perf_counter()
+        for queue, info in zip(queues, infos, strict=True):
+            queue.connect(info)
+        self._took("connect", begin)
+
+    def _took(self, step: str, begin: float) -> None:
+        self._seconds[step] = self._seconds.get(step, 0.0) + time.perf_counter() - begin
+
+    def _connect_all(self) -> None:
+        """One exchange for all: as many queue pairs as there are ranks, each connected once."""
+        self.queues = [self._make_queues() for _ in range(self.size)]
+        begin = time.perf_counter()
+        theirs = self._exchange_infos()
+        self._took("exchange", begin)
+        for queues, infos in zip(self.queues, theirs, strict=True):
+            self._connect_queues(queues, infos)
+        begin = time.perf_counter()
+        self.bootstrap.barrier()  # a request may come as soon as a peer is past this: all must be ready to receive
+        self._took("exchange", begin)
 
     def _rank_behind(self, qpn: int) -> int | None:
         return next((peer for peer, queues in enumerate(self.queues) if qpn in [q.qpn for q in queues]), None)

@@ -146,7 +146,7 @@ class Window(Owner):
     def check_right(self, peer: int, right: str) -> None:
         """Raise ArgumentError unless the peer's window gives this right."""
         self._resources.check()
-        self.team.checked_rank(peer)
+        self.team.check_connected(peer)
         if right not in self.rights[peer]:
             given = ", ".join(self.rights[peer]) or "none"
             raise ArgumentError(

@@ -32,6 +32,7 @@ class Barrier(Signals):
     def __init__(self, team: Team, *, placement: str = "host", start: int = 0) -> None:
         self.partners = partners(team.rank, team.size)
         self._kernels = kernel_of("barrier")  # on all ranks before any can launch it
+        team.connect({rank for pair in self.partners for rank in pair})
         super().__init__(team, len(self.partners) + 1, placement=placement, start=start)
 
     def __repr__(self) -> str:

@@ -77,6 +77,7 @@ class Collective(Owner):
         try:
             self._kernels = kernel_of(file) if file else None
             agree(team, what, {**options, "channels": channels, "start": start})
+            team.connect()
             if isinstance(channels, bool) or not isinstance(channels, int) or not 1 <= channels <= MOST_CHANNELS:
                 raise ArgumentError(f"channels={channels!r} is not a whole number from 1 to {MOST_CHANNELS}")
             self._words = 2 * team.size + 2
