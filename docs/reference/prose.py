@@ -18,6 +18,8 @@ __all__ = ["code", "linked", "prose"]
 
 # Pieces of a page in which nothing is linked: tags, links, headings, and the text of scripts and styles.
 _KEPT = re.compile(r"(<(?:a|h1|h2|h3|script|style|nav|svg)\b.*?</(?:a|h1|h2|h3|script|style|nav|svg)>|<[^>]*>)", re.S)
+# What pdoc links to a base class that it does not show.
+_TO_HIDDEN = re.compile(r'<a href="[^"]*#_(?!_)[^"]*">(.*?)</a>', re.S)
 _WORD = re.compile(r"\b(docs/\w+\.md|(?:cuda/)?gda/(?:\w+/)*\w+\.h|\w+\.md|(?<![/\w])\w+\.h|gda_\w+|GDA_\w+)\b")
 
 
@@ -60,6 +62,7 @@ def code(text: str) -> str:
 
 def linked(page: str, places: dict[str, str], here: str) -> str:
     """The page with names made links: `places` says where a name is told, from the root; `here` is this page's path."""
+    page = _TO_HIDDEN.sub(r"\1", page)
     up = "../" * here.count("/")
 
     def link(match: re.Match[str]) -> str:

@@ -38,7 +38,7 @@ ROOMS = (
 def write(out: Path) -> dict[str, str]:
     """Write everything to `out`, which is emptied first. What could not be imported here, by name with the reason."""
     # The constructor of a NamedTuple does not know the module whose names its annotations use.
-    warnings.filterwarnings("ignore", r"Error parsing type annotation ForwardRef\('\w+'\) for .*\.__init__")
+    warnings.filterwarnings("ignore", r"Error parsing type annotation ForwardRef\('[^']+'\) for .*\.__init__")
     modules, missing = python.load()
     pages = [*device.pages(), commands.page(), *map(documents.page, documents.documents())]
     rooms = tuple(room for room in ROOMS if room[1].startswith("gda") or room[1] in {page.path for page in pages})

@@ -293,7 +293,10 @@ class Nic(Owner):
         return Memory.register(self, buffer, access, shared=shared)
 
     def allocate(self, bytes: int, placement: str = "host", *, access: tuple[str, ...] | None = None) -> Memory:
-        """Allocate and register zeroed memory of whole pages, in "host" or "gpu" memory; freed when closed."""
+        """Allocate and register zeroed memory of whole pages, in "host" or "gpu" memory; freed when closed.
+
+        `access` as in register(). Raises ArgumentError for a size below 1, UnavailableError for "gpu" without a GPU.
+        """
         return Memory.allocate(self, bytes, placement, access)
 
     def queue_pair(self, **options: Any) -> QueuePair:

@@ -220,6 +220,9 @@ class HostQueuePair(Owner):
     ) -> None:  # fmt: skip
         """Write bytes from source + source_offset to target + target_offset, as gda_put does; wait() for completion.
 
+        Both memories must stay open until then; the source must not change. `immediate` (32 bits) also completes a
+        receive there, `wr_id` comes back in the completion, `signaled=False` asks for none.
+
         Raises OutOfBoundsError, ArgumentError for memory without the right, PostError for a full queue.
         """
         self._check(source, source_offset, bytes, None)

@@ -45,11 +45,13 @@ _KDL_CPU, _KDL_CUDA, _KDL_CUDA_HOST, _KDL_CUDA_MANAGED = 1, 2, 3, 13  # DLDevice
 
 
 class Memory(Owner):
-    """A registered memory region.
+    """A registered memory region, made by Nic.register or Nic.allocate; it ends with close(), or with its Nic.
 
     `address` and `bytes` say where it lies, `lkey` and `rkey` are its keys (host byte order), `is_gpu` where, `access`
     the names of its rights; `shape` and `strides` (bytes) are those of the array that was registered. Fits as a kernel
-    argument `gda_mr`. For allocated host memory `array` shows the bytes. `raw` is the MR of gda._verbs.
+    argument `gda_mr`. Rights are "local_write", "remote_write", "remote_read", "remote_atomic" and "relaxed_ordering"
+    (no right: what is written may be seen out of order); reading from here is always allowed. For allocated host memory
+    `array` shows the bytes. `raw` is the MR of gda._verbs.
     """
 
     def __init__(

@@ -68,7 +68,9 @@ class QueuePair(Visible):
     `posting` "direct" leaves all to the NIC, "proxy" to a host thread that posts by libibverbs, on any NIC, from queues
     in host memory (docs/proxy.md; default: as the NIC was opened);
     `gid_index`, `psn`, `user_index` fix what is otherwise chosen; `allow_unconnected` lets kernels take it before it
-    is connected. Fits as a kernel argument `gda_qp*`.
+    is connected. Fits as a kernel argument `gda_qp*`. Made by Nic.queue_pair; it ends with close(), or with its Nic.
+    Raises ArgumentError or FieldError for what cannot be, UnavailableError for a placement or doorbell that is not to
+    be had here, CommandError when the firmware refuses.
     """
 
     def __init__(

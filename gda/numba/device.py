@@ -22,11 +22,25 @@ from gda.errors import ArgumentError
 from gda.numba.library import LIBRARY
 
 MORE = int(formats.GDA_MORE)
+"""Flag: another request follows at once on this queue; it, or a wait, rings for this one."""
 UNSIGNALED = int(formats.GDA_UNSIGNALED)
-SIGNAL_ADD, SIGNAL_SET = int(formats.GDA_SIGNAL_ADD), int(formats.GDA_SIGNAL_SET)
-REACHED, EQUAL, NOT_EQUAL = int(formats.GDA_REACHED), int(formats.GDA_EQUAL), int(formats.GDA_NOT_EQUAL)
-# Durations, in nanoseconds.
-US, MS, S = 1_000, 1_000_000, 1_000_000_000
+"""Flag: no completion of its own; the ticket is complete when a later request's is."""
+SIGNAL_ADD = int(formats.GDA_SIGNAL_ADD)
+"""A signal that adds to the other side's eight bytes: many may signal."""
+SIGNAL_SET = int(formats.GDA_SIGNAL_SET)
+"""A signal that sets them: one signals, and no atomic is needed."""
+REACHED = int(formats.GDA_REACHED)
+"""Wait until a signal is at or above the value: at most 2^63 - 1 behind, as numbers that go round."""
+EQUAL = int(formats.GDA_EQUAL)
+"""Wait until a signal is the value."""
+NOT_EQUAL = int(formats.GDA_NOT_EQUAL)
+"""Wait until a signal is another value."""
+US = 1_000
+"""A microsecond, in nanoseconds: deadlines are 100 * US."""
+MS = 1_000_000
+"""A millisecond, in nanoseconds."""
+S = 1_000_000_000
+"""A second, in nanoseconds."""
 
 # Kinds of parameters, by the names of their annotations.
 Queue: TypeAlias = Any
