@@ -24,7 +24,7 @@ from gda.nic.carrier import check_posting
 from gda.nic.doorbell import DoorbellPages
 from gda.nic.gpu import Gpu, use_gpu
 from gda.nic.host_queue import HostQueuePair
-from gda.nic.lifetime import Owner, Resources
+from gda.nic.lifetime import Owner, Resources, working
 from gda.nic.memory import Memory
 from gda.nic.proxy import Proxy
 from gda.nic.queue import QueuePair, connect
@@ -251,6 +251,7 @@ class Nic(Owner):
         return f"{self.name} port {self.port.number}" if self.ports > 1 else self.name
 
     @property
+    @working
     def port_state(self) -> str:
         """ "ACTIVE", or what else the port is now."""
         self._resources.check()
@@ -259,6 +260,7 @@ class Nic(Owner):
         return names.get(state, f"state {state}")
 
     @property
+    @working
     def gids(self) -> list[Gid]:
         """The GID table of the port, valid entries only; read anew each time, for it changes with the network."""
         self._resources.check()
@@ -276,6 +278,7 @@ class Nic(Owner):
         return gid.index, gid
 
     @property
+    @working
     def active_mtu(self) -> int:
         """Path MTU that the port's link carries now, as commands carry it: 1 (256 bytes) to 5 (4096)."""
         self._resources.check()
@@ -322,6 +325,7 @@ class Nic(Owner):
             raise
         return first, second
 
+    @working
     def doorbell_modes(self, placement: str | Mapping[str, str] | None = None) -> doorbell_modes.DoorbellModes:
         """In which modes queue pairs of this placement can tell the NIC, and why not in others; prints as a table.
 
@@ -330,6 +334,7 @@ class Nic(Owner):
         self._resources.check()
         return doorbell_modes.available(self, placement)
 
+    @working
     def mac(self, gid_index: int) -> bytes:
         """MAC address behind a GID index, as the NIC uses it; zeros where it does not say."""
         if self.posting == "proxy":

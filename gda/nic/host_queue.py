@@ -37,7 +37,7 @@ from gda.nic.connection import (
     checked_connection,
     checked_mtu,
 )  # fmt: skip
-from gda.nic.lifetime import Owner, Resources
+from gda.nic.lifetime import Owner, Resources, working
 from gda.nic.memory import Memory
 from gda.nic.remote import RemoteMemory
 from gda.nic.verbs_states import make_ready
@@ -85,7 +85,7 @@ class HostQueuePair(Owner):
     def __init__(
         self, nic: Nic, *, depth: int = 128, inline_bytes: int = 0, gid_index: int | None = None, psn: int | None = None
     ) -> None:
-        nic._resources.check()
+        self._own(Resources("queue pair", nic._resources))
         for name, value, least in (("depth", depth, 1), ("inline_bytes", inline_bytes, 0)):
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ArgumentError(f"{name}={value!r} is not a whole number from {least} on")
@@ -95,7 +95,6 @@ class HostQueuePair(Owner):
         self._gid_is_pinned = wanted_index(gid_index) is not None
         self.psn = secrets.randbits(24) if psn is None else psn
         self._remote: ConnectionInfo | None = None
-        self._own(Resources("queue pair", nic._resources))
         try:
             # libmlx5 rounds the depth up, at most to the next power of two.
             self._cq = checked.create_cq(nic, 2 * depth)
@@ -136,12 +135,14 @@ class HostQueuePair(Owner):
         return self._remote
 
     @property
+    @working
     def state(self) -> str:
         """ "RST", "INIT", "RTR", "RTS", "SQD", "SQER" or "ERR", as the kernel answers."""
         self._resources.check()
         answer: dict[str, Any] = _V.ibv_query_qp(self.raw, _V.IBV_QP_STATE)
         return _STATES[answer["qp_state"]]
 
+    @working
     def connect(
         self,
         remote: ConnectionInfo | bytes,
@@ -172,6 +173,7 @@ class HostQueuePair(Owner):
         self._remote = remote
         notes.note("CONNECT", f"queue pair 0x{self.qpn:x} to 0x{remote.qpn:x}", qpn=self.qpn, index=remote.qpn)
 
+    @working
     def reset(self) -> None:
         """Back to reset, as if newly made; what was outstanding is forgotten. Ready to connect again."""
         self._resources.check()

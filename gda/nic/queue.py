@@ -29,7 +29,7 @@ from gda.nic.connection import (
 )  # fmt: skip
 from gda.nic.direct import Direct
 from gda.nic.handle import Addresses, Handle
-from gda.nic.lifetime import Resources
+from gda.nic.lifetime import Resources, working
 from gda.nic.memory import Memory
 from gda.nic.placement import choose
 from gda.nic.proxied import Proxied
@@ -93,7 +93,7 @@ class QueuePair(Visible):
         transport: str = "RC",
         posting: str | None = None,
     ) -> None:
-        nic._resources.check()
+        self._own(Resources("queue pair", nic._resources))
         self.posting = check_posting(posting, nic.posting)
         self.depth = _checked_depth("depth", depth, 1, nic)
         self.receive_depth = _checked_depth("receive_depth", receive_depth, _MIN_RECEIVES, nic) if receive_depth else 0
@@ -131,7 +131,6 @@ class QueuePair(Visible):
         self._deadline_ns = deadline_ms * 1_000_000
         self._remote: ConnectionInfo | None = None
         self._counters_before: dict[str, int] = {}
-        self._own(Resources("queue pair", nic._resources))
         try:
             self._cq_entries = 1 if self.is_collapsed else self.depth
             sizes = {
@@ -179,6 +178,7 @@ class QueuePair(Visible):
         version = {"RoCE v1": 1, "RoCE v2": 2}.get(self.gid.type, 0) if self.gid is not None else 0
         return ConnectionInfo(self.qpn, self.psn, gid, self.nic.active_mtu, port.is_ethernet, port.lid, mac, version)
 
+    @working
     def connect(
         self,
         remote: ConnectionInfo | bytes,
@@ -251,11 +251,13 @@ class QueuePair(Visible):
         now, before = self.nic.counters(), self._counters_before
         return {name: value - before.get(name, 0) for name, value in now.items()}
 
+    @working
     def context(self) -> dict[str, Any]:
         """The NIC's answer to QUERY_QP, with the PRM's field names (format qpc)."""
         self._resources.check()
         return self._carrier.context()
 
+    @working
     def reset(self) -> None:
         """Back to reset, as if newly made: indices zero, rings poisoned, ready to connect again.
 
@@ -277,6 +279,7 @@ class QueuePair(Visible):
         )  # fmt: skip
         self._show()
 
+    @working
     def to_error(self) -> None:
         """Move to the error state: what is outstanding completes as flushed, and nothing more is sent."""
         self._resources.check()
