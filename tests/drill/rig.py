@@ -37,6 +37,14 @@ GDA_KERNEL(post_without_a_fence)(uint64_t payload, uint64_t record, uint64_t doo
 }
 """
 
+WITH_TEAM = r"""
+#include <gda/comm.h>
+GDA_KERNEL(put_to)(gda_team team, gda_window window, uint64_t at, gda_mr src, uint64_t bytes, uint64_t deadline_ms,
+                   gda_status* status) {
+    *status = gda_wait_for(team, 0, gda_put_to(team, 0, window, at, src, 0, bytes), GDA_MS(1) * deadline_ms);
+}
+"""
+
 
 @functools.cache
 def kernels() -> gda.Kernel:
@@ -45,7 +53,7 @@ def kernels() -> gda.Kernel:
 
 @functools.cache
 def with_team() -> gda.Kernel:
-    return gda.Kernel("#include <gda/kernels/comm.h>\n", target="host")
+    return gda.Kernel(WITH_TEAM, target="host")
 
 
 class Bench:
@@ -140,9 +148,7 @@ class Rig(Bench):
         """The window of a team begins at `at` of a region and has so many bytes; a kernel puts behind them."""
         with gda.init(nic=self.nic) as team:
             window = team.window(region.array[at : at + bytes], shared=True)
-            with_team().gda_kernel_put_to[1, 1](
-                team, 0, 0, window, bytes, self.source, 0, bytes, deadline_ms * 1_000_000
-            )
+            with_team().put_to[1, 1](team, window, bytes, self.source, bytes, deadline_ms)
 
     def signal(self, signals: Any) -> None:
         """A put, and behind it an addition to the first word of `signals`."""
