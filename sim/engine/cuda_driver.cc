@@ -19,6 +19,7 @@ int count_loaded(dl_phdr_info* info, size_t, void* count) {
 #define FIND(name) find_symbol(library, #name, d.name)
 
 bool find_copies(void* library, Driver& d) {
+    FIND(cuThreadExchangeStreamCaptureMode);
     return FIND(cuPointerGetAttribute) && FIND(cuCtxGetCurrent) && FIND(cuCtxSetCurrent) && FIND(cuStreamCreate) &&
            FIND(cuStreamQuery) && FIND(cuMemHostAlloc) && FIND(cuMemcpyHtoDAsync_v2) && FIND(cuMemcpyDtoHAsync_v2) &&
            FIND(cuMemcpyDtoDAsync_v2);
@@ -60,9 +61,15 @@ Current::Current(CUcontext wanted) {
     driver().cuCtxGetCurrent(&before_);
     changed_ = before_ != wanted;
     if (changed_) driver().cuCtxSetCurrent(wanted);
+    exchange_capture_mode();
+}
+
+void Current::exchange_capture_mode() {
+    if (driver().cuThreadExchangeStreamCaptureMode) driver().cuThreadExchangeStreamCaptureMode(&capture_mode_);
 }
 
 Current::~Current() {
+    exchange_capture_mode();
     if (changed_) driver().cuCtxSetCurrent(before_);
 }
 

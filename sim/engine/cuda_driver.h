@@ -24,6 +24,7 @@ enum { CUDA_SUCCESS = 0, CUDA_ERROR_NOT_READY = 600 };
 enum { CU_POINTER_ATTRIBUTE_CONTEXT = 1, CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2, CU_POINTER_ATTRIBUTE_IS_MANAGED = 8 };
 enum { CU_MEMORYTYPE_DEVICE = 2 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
+enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
 enum { CU_MEMHOSTALLOC_PORTABLE = 1 };
 
 struct Driver {
@@ -36,6 +37,7 @@ struct Driver {
     CUresult (*cuMemcpyHtoDAsync_v2)(CUdeviceptr, const void*, size_t, CUstream) = nullptr;
     CUresult (*cuMemcpyDtoHAsync_v2)(void*, CUdeviceptr, size_t, CUstream) = nullptr;
     CUresult (*cuMemcpyDtoDAsync_v2)(CUdeviceptr, CUdeviceptr, size_t, CUstream) = nullptr;
+    CUresult (*cuThreadExchangeStreamCaptureMode)(int*) = nullptr;  // since 10.1; may be null
     bool ready = false;
 
     // What copies in the background need besides. Drivers before 12.0 have not all of them: everything is waited for
@@ -62,7 +64,8 @@ bool find_symbol(void* library, const char* name, F& function) {
     return function != nullptr;
 }
 
-// Makes a context current in the stepping thread, which may be the program's own, and puts back what was.
+// Makes a context current in the stepping thread, which may be the program's own, and puts back what was. Meanwhile the
+// thread may ask and copy while the program captures a stream into a graph: without that, one such call would spoil it.
 class Current {
    public:
     explicit Current(CUcontext wanted);
@@ -71,8 +74,11 @@ class Current {
     Current& operator=(const Current&) = delete;
 
    private:
+    void exchange_capture_mode();
+
     CUcontext before_ = nullptr;
     bool changed_ = false;
+    int capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // the thread's own, in between
 };
 
 // False, after a sentence in *problem.

@@ -24,15 +24,17 @@ namespace {
 using namespace sim::gpu;
 
 const size_t BYTES = 64 << 20;
-const int NOT_READY = 600, INVALID_VALUE = 1, ILLEGAL_ADDRESS = 700;
+const int NOT_READY = 600, INVALID_VALUE = 1, ILLEGAL_ADDRESS = 700, CAPTURE_UNSUPPORTED = 900;
+const int RELAXED = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
 const int LINGER_STEPS = 12;
 uint8_t* closed;                    // what programs see: no access
 uint8_t* opened;                    // the same pages, for the copy functions
 uint64_t freed_begin, freed_end;    // memory that was freed
 int context_token, function_token;  // their addresses are the context and the kernel
 thread_local void* current = nullptr;
-bool full = false;  // kernels fill the GPU: device-to-device copies and new kernels do not begin
-int broken = 0;     // an error that the context has for good
+bool full = false;                  // kernels fill the GPU: device-to-device copies and new kernels do not begin
+thread_local int capture_mode = 0;  // global, as a thread begins
+int broken = 0;                     // an error that the context has for good
 int refuse_launches = 0, refuse_copies = 0;
 int counts[7];  // host to device, device to host, device to device, pinned allocations, launches, items, bad accesses
 uint64_t random_state = 1;
@@ -290,9 +292,15 @@ FAKE int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, u
     if (result == 0) ++counts[4];
     return result;
 }
+FAKE int cuThreadExchangeStreamCaptureMode(int* mode) {
+    std::swap(*mode, capture_mode);
+    return 0;
+}
 FAKE int cuStreamQuery(void* p) {
     Stream* stream = static_cast<Stream*>(p);
     if (broken) return broken == 1 ? ILLEGAL_ADDRESS : broken;
+    // As if the program captured a stream at this moment, for all threads: the real driver then spoils its graph.
+    if (capture_mode != RELAXED) return CAPTURE_UNSUPPORTED;
     advance(stream);
     return stream->work.empty() ? 0 : NOT_READY;
 }
