@@ -276,6 +276,13 @@ class Team(Owner):
             policy=int(getattr(formats, _POLICIES[self.policy])),
         )
 
+    def __gda_stay__(self, holder: object) -> None:
+        """What a kernel got of it stays where it is as long as `holder` lives."""
+        self._table.stay(holder)
+        for queues in self.queues:
+            for queue in queues:
+                queue.__gda_stay__(holder)
+
     def __gda_explain__(self, qpn: int, wqe_index: int) -> dict[str, Any] | None:
         """What a failed request asked for, of whichever queue pair it was."""
         if not qpn:

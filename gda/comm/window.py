@@ -143,6 +143,10 @@ class Window(Owner):
             rank=self.team.rank,
         )
 
+    def __gda_stay__(self, holder: object) -> None:
+        """What a kernel got of it stays where it is as long as `holder` lives."""
+        self._table.stay(holder)
+
     def check_right(self, peer: int, right: str) -> None:
         """Raise ArgumentError unless the peer's window gives this right."""
         self._resources.check()

@@ -8,6 +8,7 @@ cheap, for CPU kernels to host memory; nothing runs on it at that moment.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from gda import formats
 from gda.errors import ArgumentError
 from gda.formats.fields import Buffer
 from gda.nic.gpu import Gpu
-from gda.nic.placement import Slab, make_slab
+from gda.nic.placement import Slab, left_to_graphs, make_slab
 
 __all__ = ["Addresses", "Handle", "window"]
 
@@ -62,6 +63,7 @@ class Handle:
         self._gpu = gpu
         self._slab = make_slab(kind, self._layout.bytes, gpu)
         self._target = "gpu" if kind == "gpu" else "host"
+        self._stays_for: weakref.WeakSet[object] = weakref.WeakSet()
         self._write(dict.fromkeys(_COUNTERS, 0), dict.fromkeys(_RECEIVE_COUNTERS, 0), window(0))
 
     @property
@@ -101,6 +103,12 @@ class Handle:
                 'leave "handle" out of placement: it then follows the target',
             )
         if (kind != self._slab.kind and not self._fixed) or target != self._target:
+            if self._stays_for:
+                raise ArgumentError(
+                    f"the queue pair's handle is for kernels on the {self._target}, where one that was captured into a "
+                    f"graph uses it: it cannot be for the {target} now",
+                    "use another queue pair, or drop the captured Launch and its graph",
+                )
             values = self.read()
             if kind != self._slab.kind and not self._fixed:
                 old, self._slab = self._slab, make_slab(kind, self._layout.bytes, self._gpu)
@@ -109,10 +117,20 @@ class Handle:
             self._write_again(values)
         return self._slab.gpu_address if target == "gpu" else self._slab.address
 
+    def stay(self, holder: object) -> None:
+        """Remain where it is as long as `holder` lives: a graph has the address."""
+        self._stays_for.add(holder)
+
     def close(self) -> None:
-        """Overwrite it, so that a kernel that still uses it is refused, and give the memory back."""
+        """Overwrite it, so that a kernel that still uses it is refused, and give the memory back.
+
+        Where a graph has its address nothing else may lie there: that memory stays as it is.
+        """
         self._slab.fill(0, self._layout.bytes, 0)
-        self._slab.close()
+        if self._stays_for:
+            left_to_graphs.append(self._slab)
+        else:
+            self._slab.close()
 
     def _write_again(self, values: dict[str, Any]) -> None:
         receive = values["receive"]

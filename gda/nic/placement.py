@@ -24,6 +24,7 @@ __all__ = [
     "HostSlab",
     "Slab",
     "choose",
+    "left_to_graphs",
     "make_slab",
     "page_range",
     "register_umem",
@@ -161,6 +162,10 @@ class GpuSlab(Slab):
         if self.address:
             self.gpu.give(self.address, self.bytes)
             self.address = self.gpu_address = 0
+
+
+# Memory of objects that were closed, whose addresses are in CUDA graphs: nothing else may lie there.
+left_to_graphs: list[Slab] = []
 
 
 def make_slab(kind: str, bytes: int, gpu: Gpu | None) -> Slab:

@@ -311,6 +311,10 @@ class QueuePair(Visible):
             self._show()
         return "gda_qp*", address.to_bytes(8, "little")
 
+    def __gda_stay__(self, holder: object) -> None:
+        """What a kernel got of it stays where it is as long as `holder` lives."""
+        self._handle.stay(holder)
+
     def __gda_explain__(self, qpn: int, wqe_index: int) -> dict[str, Any] | None:
         """What a failed request asked for (request.explain); None when it is not of this queue pair.
 

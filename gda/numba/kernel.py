@@ -182,7 +182,7 @@ def _start(name: str, jitted: Any, shape: Any, arguments: list[Any], *, device: 
             advice = "compare grid, block and shared memory with the device's limits"
             raise CudaError(f"launch of kernel {name}", int(error.code), str(error), advice) from None
         raise
-    return CudaRun(name, lane, helper=helper, lanes=lanes, alive=alive)
+    return CudaRun(name, lane.done, helper=helper, back=(lanes, lane), alive=alive)
 
 
 class _Done:
@@ -255,6 +255,13 @@ class _Status:
     def read(self) -> int:
         """What the kernel wrote."""
         return self._word.value
+
+    def clear(self) -> None:
+        """As if nothing was written."""
+        self._word.value = 0
+
+    def keep(self) -> None:
+        """Only launches into a graph ask for it, and this Kernel makes none."""
 
     def __del__(self) -> None:
         # Neither the Launch nor a running kernel's arguments hold this object any more.

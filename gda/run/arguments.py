@@ -2,15 +2,16 @@
 """Kernel arguments: checked against the parameters' C types, then as bytes.
 
 Called by executor before each launch. What may be passed: integers, booleans and floats for scalars; objects with
-`__gda_argument__` (queue pairs, memory: gda.nic) for `gda_qp*` and `gda_mr`; for pointers NumPy arrays and other
-buffers on the CPU, arrays with `__cuda_array_interface__` on a GPU; ctypes.c_void_p for a bare address.
+`__gda_argument__` (queue pairs, memory: gda.nic) for `gda_qp*` and `gda_mr`; for pointers NumPy arrays, other buffers
+and DLPack (torch tensors) on the CPU, arrays with `__cuda_array_interface__` (CuPy, torch) on a GPU; ctypes.c_void_p
+for a bare address.
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -183,10 +184,10 @@ def _pointer(place: _Place, known: Parameter, value: Any, target: str) -> int:
         raise place.refuse(
             f"{value!r} is no array", "pass an array, or ctypes.c_void_p(address) if you mean a bare address"
         )
-    if hasattr(value, "__cuda_array_interface__"):
+    described = _asked(place, value, lambda: getattr(value, "__cuda_array_interface__", None))
+    if described is not None:
         if target != "gpu":
             raise place.refuse("the array lies in GPU memory, the kernel runs on the CPU", "pass a NumPy array")
-        described = value.__cuda_array_interface__
         address, read_only = described["data"]
         dtype = np.dtype(described["typestr"])
         shape, strides = described["shape"], described.get("strides")
@@ -196,15 +197,40 @@ def _pointer(place: _Place, known: Parameter, value: Any, target: str) -> int:
                 f"a {type(value).__name__} lies in CPU memory, the kernel runs on a GPU",
                 "pass a CuPy array (cupy.asarray) or a torch tensor on the GPU",
             )
-        try:
-            array = value if isinstance(value, np.ndarray) else np.asarray(memoryview(value))
-        except (TypeError, ValueError):
-            raise place.refuse(f"a {type(value).__name__} is no array") from None
-        address, read_only = array.ctypes.data, not array.flags.writeable
+        array, read_only = _on_the_cpu(place, value)
+        address = array.ctypes.data
         dtype, shape, strides = array.dtype, array.shape, array.strides
     _check_layout(place, dtype.itemsize, shape, strides)
     _check_elements(place, known, dtype, read_only)
     return int(address)
+
+
+def _asked(place: _Place, value: Any, question: Callable[[], Any]) -> Any:
+    """What an array says of itself; torch refuses for tensors that take part in automatic differentiation."""
+    try:
+        return question()
+    except (BufferError, RuntimeError, TypeError) as error:
+        said = str(error).split("\n", maxsplit=1)[0]
+        raise place.refuse(
+            f"a {type(value).__name__} does not say where it lies: {said}",
+            "of a tensor that requires a gradient pass tensor.detach(); of one of a type that NumPy lacks (bfloat16) "
+            "pass tensor.view(torch.int16)",
+        ) from error
+
+
+def _on_the_cpu(place: _Place, value: Any) -> tuple[np.ndarray[Any, Any], bool]:
+    """An array that shows it, and whether it is read-only."""
+    array: np.ndarray[Any, Any]
+    if isinstance(value, np.ndarray):
+        return value, not value.flags.writeable
+    try:
+        array = np.asarray(memoryview(value))
+    except (TypeError, ValueError):
+        if not hasattr(value, "__dlpack__"):
+            raise place.refuse(f"a {type(value).__name__} is no array") from None
+        # What NumPy makes of it was always read-only before 2.1, and says nothing of the tensor.
+        return _asked(place, value, lambda: np.from_dlpack(value)), False
+    return array, not array.flags.writeable
 
 
 def _check_layout(place: _Place, item_bytes: int, shape: Sequence[int], strides: Any) -> None:

@@ -4,8 +4,10 @@
 Called by executor. The rules (docs/architecture.md, forward progress): every kernel of a module is loaded before the
 first one runs, since loading can wait for a kernel that waits; nothing here synchronizes the device, allocates GPU
 memory or puts work into the legacy default stream while a kernel runs; each launch has a stream of its own, begins
-after what was queued before on CuPy's current stream (its arguments are ready then), and its end is seen by polling an
-event. Source: CUDA C++ Programming Guide, "Lazy Loading", "Implicit Synchronization".
+after what was queued before on the current streams of CuPy and torch (its arguments are ready then), and its end is
+seen by polling an event. A launch may also go into a stream that the caller names; if that is being captured, it
+becomes part of a graph, whose replays nobody here sees. Source: CUDA C++ Programming Guide, "Lazy Loading", "Implicit
+Synchronization".
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import builtins
 import contextlib
 import ctypes
 import functools
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,12 +23,14 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from gda.errors import CompileError, CudaError, UnavailableError
+from gda.errors import ArgumentError, CompileError, CudaError, UnavailableError
 from gda.once import once
+from gda.run import streams
 from gda.run.arguments import OwnedAddress, Packed
 from gda.run.cache import key_of, tree_digest
 from gda.run.compile import include_directory
 from gda.run.meters import SYMBOL, meter_names, no_meters
+from gda.run.nic_helper import NicHelper
 from gda.run.traces import RING_BYTES, SKIP, used_bytes
 from gda.run.traces import SYMBOL as TRACE_SYMBOL
 
@@ -35,6 +38,7 @@ __all__ = ["CudaModule", "CudaRun", "Lane", "NicHelper", "PinnedStatus", "gpu_av
 
 _POLL_NAP_S = 20e-6  # between looks at the event after the first ones
 _EAGER_POLLS = 200
+_SPARE_WORDS = 64  # status words that captured launches leave to others
 _SHARED_WITHOUT_ASKING = 48 * 1024  # bytes per block; more must be asked for, function by function
 
 
@@ -73,6 +77,10 @@ _STREAMS = 8  # launches at once before another stream has to be made
 @once
 def _free_words() -> list[int]:
     """Addresses of free status words, all in one piece of pinned memory that lives as long as the process."""
+    return _more_words()
+
+
+def _more_words() -> list[int]:
     memory = _cupy().cuda.alloc_pinned_memory(8 * _STATUS_WORDS)
     _for_ever.append(memory)
     return [memory.ptr + 8 * i for i in range(_STATUS_WORDS)]
@@ -85,6 +93,12 @@ _for_ever: list[object] = []
 def _free_streams(device: int) -> list[Lane]:
     """Streams of a device, each with its events; one launch at a time uses one."""
     return [_lane() for _ in range(_STREAMS)]
+
+
+@once
+def _free_events(device: int) -> list[Any]:
+    """Events for launches on streams of the caller's."""
+    return [_cupy().cuda.Event(disable_timing=True) for _ in range(_STREAMS)]
 
 
 class Lane(NamedTuple):
@@ -100,17 +114,10 @@ def _lane() -> Lane:
     return Lane(cuda.Stream(non_blocking=True), cuda.Event(disable_timing=True), cuda.Event(disable_timing=True))
 
 
-def _driver_call(name: str, *arguments: Any) -> int | None:
-    """Call a function of libcuda that CuPy does not have; None when this driver has none of that name either."""
-    try:
-        function = getattr(ctypes.CDLL("libcuda.so.1"), name, None)
-    except OSError:
-        return None
-    return None if function is None else int(function(*arguments))
-
-
 class PinnedStatus:
     """A status word in pinned host memory: the kernel writes it, Python reads it without a copy."""
+
+    _is_kept = False
 
     def __init__(self) -> None:
         words = _free_words()
@@ -129,7 +136,20 @@ class PinnedStatus:
         """What the kernel wrote."""
         return self._word.value
 
+    def clear(self) -> None:
+        """As if nothing was written."""
+        self._word.value = 0
+
+    def keep(self) -> None:
+        """Never give it to another launch: a graph writes there whenever it is replayed, and nobody says how long."""
+        self._is_kept = True
+        if len(_free_words()) < _SPARE_WORDS:
+            with streams.relaxed():
+                _free_words().extend(_more_words())
+
     def __del__(self) -> None:
+        if self._is_kept:
+            return
         # Neither the Launch nor a running kernel's arguments hold this object any more.
         if hasattr(self, "_word"):
             _free_words().append(ctypes.addressof(self._word))
@@ -176,9 +196,10 @@ class CudaModule:
         # Loading is lazy in the driver; asking for an attribute makes it load the code now, before any kernel waits.
         self._functions = {name: module.get_function(name) for name in names}
         for function in self._functions.values():
-            _driver_call("cuFuncLoad", ctypes.c_void_p(function.kernel.ptr))
+            streams.driver_call("cuFuncLoad", ctypes.c_void_p(function.kernel.ptr))
         _free_words()
         _free_streams(self._device)
+        _free_events(self._device)
         self._static_shared = {name: int(function.shared_size_bytes) for name, function in self._functions.items()}
 
     def sizes(self, name: str) -> list[int] | None:
@@ -188,7 +209,7 @@ class CudaModule:
         found: list[int] = []
         while True:
             place = ctypes.c_size_t(len(found))
-            code = _driver_call("cuFuncGetParamInfo", function, place, ctypes.byref(offset), ctypes.byref(size))
+            code = streams.driver_call("cuFuncGetParamInfo", function, place, ctypes.byref(offset), ctypes.byref(size))
             if code is None:
                 return None
             if code:  # behind the last one
@@ -264,15 +285,18 @@ class CudaModule:
             raise CudaError(f"launch of kernel {name}", int(error.status), str(error)) from None
 
     def start(
-        self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int
-    ) -> CudaRun:
-        """Launch on a stream of its own and return at once."""
+        self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
+        *, stream: int | None = None,
+    ) -> CudaRun | CapturedRun:  # fmt: skip
+        """Launch on a stream of its own, or on the caller's, and return at once."""
         cupy = _cupy()
-        function = self._functions[name]
+        runtime, function = cupy.cuda.runtime, self._functions[name]
         values = [ctypes.create_string_buffer(value, max(1, len(value))) for value in packed.values]
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
-        with cupy.cuda.Device(self._device):
-            cupy.cuda.runtime.setDevice(self._device)  # gives a new thread the device's context
+        is_captured = stream is not None and streams.is_captured(stream)
+        alive = [packed.alive, self]
+        with cupy.cuda.Device(self._device), streams.relaxed():
+            runtime.setDevice(self._device)  # gives a new thread the device's context
             if shared_bytes + self._static_shared[name] > _SHARED_WITHOUT_ASKING:
                 try:
                     function.max_dynamic_shared_size_bytes = shared_bytes
@@ -281,23 +305,38 @@ class CudaModule:
                         f"kernel {name} with {shared_bytes} bytes of dynamic shared memory", int(error.status),
                         str(error), "a block has at most about 227 KiB on recent GPUs, static shared memory included",
                     ) from None  # fmt: skip
-            free = _free_streams(self._device)
-            lane = free.pop() if free else _lane()
-            helper = NicHelper(self._share(function, grid, block, shared_bytes), 1 - 1 / self._processors)
+            share = self._share(function, grid, block, shared_bytes)
+            helper = NicHelper(share, 1 - 1 / self._processors, spins=not is_captured)
+            before = streams.callers(cupy, self._device) if stream is None else []
+            if any(streams.is_captured(caller) for caller in before):
+                raise ArgumentError(
+                    f"kernel {name}: the current stream is being captured, and this launch would not be in it",
+                    f"{name}.on(stream)[grid, block](...) puts it into the graph",
+                )
+            free: list[Any] = _free_streams(self._device) if stream is None else _free_events(self._device)
+            taken: Any = free.pop() if free else _lane() if stream is None else cupy.cuda.Event(disable_timing=True)
+            done = taken.done if stream is None else taken
             helper.begin()
             try:
-                lane.before.record(cupy.cuda.get_current_stream())
-                lane.stream.wait_event(lane.before)
+                pointer = taken.stream.ptr if stream is None else stream
+                if stream is None:
+                    for caller in before:
+                        runtime.eventRecord(taken.before.ptr, caller)
+                        taken.stream.wait_event(taken.before)
                 # The driver copies the arguments before it returns.
-                where = (function.kernel.ptr, *grid, *block, shared_bytes, lane.stream.ptr)
+                where = (function.kernel.ptr, *grid, *block, shared_bytes, pointer)
                 cupy.cuda.driver.launchKernel(*where, ctypes.addressof(pointers), 0)
-                lane.done.record(lane.stream)
-            except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
+                if not is_captured:
+                    runtime.eventRecord(done.ptr, pointer)
+            except (cupy.cuda.driver.CUDADriverError, runtime.CUDARuntimeError) as error:
                 helper.end()
-                free.append(lane)
+                free.append(taken)
                 advice = "compare grid, block and shared memory with the device's limits"
                 raise CudaError(f"launch of kernel {name}", int(error.status), str(error), advice) from None
-        return CudaRun(name, lane, helper=helper, lanes=free, alive=[packed.alive, self])
+        if is_captured:
+            free.append(taken)
+            return CapturedRun(helper, alive)
+        return CudaRun(name, done, helper=helper, back=(free, taken), alive=alive)
 
     def _share(
         self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int
@@ -310,49 +349,25 @@ class CudaModule:
         return grid[0] * grid[1] * grid[2] / (max(1, int(per_processor)) * self._processors)
 
 
-class NicHelper:
-    """What the software NIC must know while kernels run: to spin for their doorbells, and how to reach GPU memory.
+class CapturedRun:
+    """A kernel in a graph. When it runs is not known here; `alive` is what it uses."""
 
-    Its device-to-device copies run on multiprocessors. When waiting kernels hold them all (`share` of each summed up
-    reaches `limit`), copies must go through host memory.
-    """
+    error = ""
+    is_captured = True
 
-    _lock = threading.Lock()
-    _running = 0
-    _shares = 0.0
-    _staging = False
+    def __init__(self, helper: NicHelper, alive: list[object]) -> None:
+        self._helper, self._alive = helper, alive
 
-    def __init__(self, share: float, limit: float) -> None:
-        self._share, self._limit = share, limit
-        self._active = False
+    def wait(self, timeout_s: float) -> bool:
+        """It ends with each replay, which this object does not see."""
+        return False
 
-    def begin(self) -> None:
-        """Before the launch."""
-        self._active = True
-        self._change(1)
+    def abort(self) -> bool:
+        """A GPU kernel cannot be stopped from outside; its own waits have deadlines."""
+        return False
 
-    def end(self) -> None:
-        """After the kernel's end; once."""
-        if self._active:
-            self._active = False
-            self._change(-1)
-
-    def _change(self, step: int) -> None:
-        from gda import attach
-
-        nic = attach.loaded()
-        kind = NicHelper
-        with kind._lock:
-            kind._running += step
-            kind._shares = kind._shares + step * self._share if kind._running else 0.0
-            stage = kind._shares >= self._limit
-            if nic is None:
-                return
-            if kind._running == (step > 0):  # the first began, or the last ended
-                nic.set_thread("busy" if step > 0 else "adaptive")
-            if stage != kind._staging:
-                nic.set_gpu_staging(stage)
-                kind._staging = stage
+    def __del__(self) -> None:
+        self._helper.end()
 
 
 # Kernels that have not ended, also when nobody holds their Launch any more: their arguments must not be freed.
@@ -360,11 +375,15 @@ _under_way: set[CudaRun] = set()
 
 
 class CudaRun:
-    """A kernel under way. `alive` is what it uses."""
+    """A kernel under way; `done` is the event at its end. `alive` is what it uses, `back` where goes what it took."""
 
-    def __init__(self, name: str, lane: Lane, *, helper: NicHelper, lanes: list[Lane], alive: list[object]) -> None:
-        self._name, self._lane, self._helper, self._alive = name, lane, helper, alive
-        self._lanes = lanes  # where the lane goes back to
+    is_captured = False
+
+    def __init__(
+        self, name: str, done: Any, *, helper: NicHelper, back: tuple[list[Any], Any], alive: list[object]
+    ) -> None:
+        self._name, self._done, self._helper, self._alive = name, done, helper, alive
+        self._back = back
         self.error = ""
         self._ended = False
         for other in list(_under_way):
@@ -378,18 +397,19 @@ class CudaRun:
             return True
         end = time.monotonic() + timeout_s
         polls = 0
-        while not self._query():
-            if time.monotonic() >= end:
-                return False
-            polls += 1
-            if polls > _EAGER_POLLS:
-                time.sleep(_POLL_NAP_S)
+        with streams.relaxed():
+            while not self._query():
+                if time.monotonic() >= end:
+                    return False
+                polls += 1
+                if polls > _EAGER_POLLS:
+                    time.sleep(_POLL_NAP_S)
         self._end()
         return True
 
     def _query(self) -> bool:
         try:
-            return bool(self._lane.done.done)
+            return bool(self._done.done)
         except Exception as error:
             self._end()
             raise CudaError(
@@ -404,7 +424,7 @@ class CudaRun:
             self._ended = True
             self._helper.end()
             self._alive = []
-            self._lanes.append(self._lane)
+            self._back[0].append(self._back[1])
         _under_way.discard(self)
 
     def abort(self) -> bool:

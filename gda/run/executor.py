@@ -10,13 +10,14 @@ that it follows ends the process, as in any C++ code.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
 from gda import config, notes
 from gda.errors import ArgumentError, UnavailableError
 from gda.run import source as text_of
-from gda.run import traces
+from gda.run import streams, traces
 from gda.run.arguments import Packed, pack
 from gda.run.compile import include_directory
 from gda.run.launch import Launch, Run, StatusWord, status_word
@@ -47,8 +48,9 @@ class Module(Protocol):
     def start_trace(self, skip: int) -> tuple[int, int]: ...
     def moment(self) -> tuple[int, int]: ...
     def start(
-        self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int
-    ) -> Run: ...
+        self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
+        *, stream: int | None = None,
+    ) -> Run: ...  # fmt: skip
 
 
 class Kernel:
@@ -202,8 +204,19 @@ class Function:
         """Launch without waiting: `.start[grid, block](...)` returns a Launch."""
         return Starter(self)
 
+    def on(self, stream: Any) -> Starter:
+        """Launch in a CUDA stream of yours: `.on(stream)[grid, block](...)` returns a Launch and waits for nothing.
+
+        `stream` is one of CuPy, torch (torch.cuda.current_stream()), cuda-python, or a pointer. The kernel runs behind
+        what is in the stream, and what comes behind it there sees what it did. Launch.wait() raises what it reported.
+        In a stream that is being captured it becomes part of the graph: see Launch. On a GPU only.
+        """
+        if self._kernel.target != "gpu":
+            raise UnavailableError(f"kernel {self.name} runs on {self._kernel.where}, which has no streams")
+        return Starter(self, streams.pointer_of(stream))
+
     def __getitem__(self, shape: tuple[Shape, Shape] | tuple[Shape, Shape, int]) -> Bound:
-        return Bound(self, *launch_shape(self.name, shape), wait=True)
+        return Bound(self, launch_shape(self.name, shape), wait=True)
 
     def __call__(self, *arguments: object) -> None:
         """Refused: the shape is missing."""
@@ -229,17 +242,24 @@ class Function:
         return packed
 
     def launch(
-        self, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, arguments: Sequence[object]
-    ) -> Launch:
+        self, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, arguments: Sequence[object],
+        *, stream: int | None = None,
+    ) -> Launch:  # fmt: skip
         """Check the arguments and start."""
         module = self._kernel._module
         status: StatusWord | None = None
         if self.reports and len(arguments) == len(self.declared.parameters) - 1:
             status = status_word(module.target)
             arguments = [*arguments, status.argument]
-        packed = pack(self.declared, arguments, module.target, self._aliases, self._sizes)
-        number = notes.launched(self.name, grid, block)
-        run = module.start(self.name, packed, grid, block, shared_bytes)
+        is_captured = stream is not None and streams.is_captured(stream)
+        with streams.relaxed() if is_captured else nullcontext():  # what moves to the GPU for this launch is no part
+            packed = pack(self.declared, arguments, module.target, self._aliases, self._sizes)
+        number = 0 if is_captured else notes.launched(self.name, grid, block)
+        run = module.start(self.name, packed, grid, block, shared_bytes, stream=stream)
+        if is_captured:
+            for argument in arguments:
+                if hasattr(argument, "__gda_stay__"):
+                    argument.__gda_stay__(run)
         kernel = self._kernel
         return Launch(
             self.name, run, status, kernel.deadline_s, kernel.where, explainers=explainers(arguments),
@@ -248,25 +268,26 @@ class Function:
 
 
 class Starter:
-    """`kernel.name.start`: takes the shape."""
+    """`kernel.name.start` and `.on(stream)`: takes the shape."""
 
-    def __init__(self, function: Function) -> None:
-        self._function = function
+    def __init__(self, function: Function, stream: int | None = None) -> None:
+        self._function, self._stream = function, stream
 
     def __getitem__(self, shape: tuple[Shape, Shape] | tuple[Shape, Shape, int]) -> Bound:
-        return Bound(self._function, *launch_shape(self._function.name, shape), wait=False)
+        return Bound(self._function, launch_shape(self._function.name, shape), wait=False, stream=self._stream)
 
 
 class Bound:
     """A kernel with its shape: takes the arguments. Returns the Launch, ended when it was waited for."""
 
     def __init__(
-        self, function: Function, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, wait: bool
-    ) -> None:
-        self._function, self._shape, self._wait = function, (grid, block, shared_bytes), wait
+        self, function: Function, shape: tuple[tuple[int, int, int], tuple[int, int, int], int], wait: bool,
+        stream: int | None = None,
+    ) -> None:  # fmt: skip
+        self._function, self._shape, self._wait, self._stream = function, shape, wait, stream
 
     def __call__(self, *arguments: object) -> Launch:
-        launch = self._function.launch(*self._shape, arguments)
+        launch = self._function.launch(*self._shape, arguments, stream=self._stream)
         if self._wait:
             launch.wait()
         return launch

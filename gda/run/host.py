@@ -239,9 +239,10 @@ class HostModule:
         return ticks.value, ns.value
 
     def start(
-        self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int
-    ) -> HostRun:
-        """Start a kernel; its blocks run in threads of this process."""
+        self, name: str, packed: Packed, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int,
+        *, stream: int | None = None,
+    ) -> HostRun:  # fmt: skip
+        """Start a kernel; its blocks run in threads of this process, which has no streams."""
         from gda import attach  # here, so that kernels that use no NIC load none
 
         values = [ctypes.create_string_buffer(value + bytes(-len(value) % 16), max(16, -(-len(value) // 16) * 16))
@@ -272,6 +273,7 @@ class HostRun:
         self._runtime, self._handle, self._alive = runtime, handle, alive
         self._lock = threading.Lock()
         self.error = ""
+        self.is_captured = False
         for other in list(_under_way):
             other.wait(0)
         _under_way.add(self)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from gda import attach, notes, present
-from gda.errors import DeadlineError, DeviceStatusError
+from gda.errors import ArgumentError, DeadlineError, DeviceStatusError
 from gda.run.arguments import OwnedAddress
 from gda.run.status import Explainer, status_error
 
@@ -23,6 +23,7 @@ class Run(Protocol):
     """A kernel under way, on either target."""
 
     error: str  # why it failed, once it has ended; empty when it did not
+    is_captured: bool  # part of a CUDA graph: it runs with each replay, and its ends are not seen
 
     def wait(self, timeout_s: float) -> bool:
         """Wait at most so long; whether it has ended."""
@@ -45,9 +46,21 @@ class StatusWord(Protocol):
         """What the kernel wrote."""
         ...
 
+    def clear(self) -> None:
+        """As if nothing was written."""
+        ...
+
+    def keep(self) -> None:
+        """Never give this memory to another launch."""
+        ...
+
 
 class Launch:
-    """A kernel that was started. Keeps its arguments alive until it has ended."""
+    """A kernel that was started. Keeps its arguments alive until it has ended.
+
+    One that was captured into a CUDA graph (`is_captured`) runs whenever the graph is replayed: keep this object as
+    long as the graph, and after a replay that has come to its end ask check().
+    """
 
     def __init__(
         self, name: str, run: Run, status: StatusWord | None, deadline_s: float, where: str, *,
@@ -58,7 +71,12 @@ class Launch:
         self._run, self._status, self._deadline_s, self._where = run, status, deadline_s, where
         self._explainers = explainers
         self._given_up = False
+        self.is_captured = run.is_captured
+        if run.is_captured and status is not None:
+            status.keep()
         self._shown = present.put({"kernel": name, "where": where, "since_ns": time.monotonic_ns()})
+        if run.is_captured:
+            self._shown.drop()  # it is not under way
 
     def __del__(self) -> None:
         self._shown.drop()
@@ -73,6 +91,11 @@ class Launch:
         Raises DeadlineError when the kernel has not ended (it is given up then), what the kernel reported through
         `gda_status* status`, or DeviceStatusError when its threads blocked each other.
         """
+        if self.is_captured:
+            raise ArgumentError(
+                f"kernel {self.name} was captured: it has not run, and its ends are not seen here",
+                "launch the graph, synchronize its stream, then check() raises what the kernel has reported",
+            )
         limit = self._deadline_s if deadline_s is None else deadline_s
         end = time.monotonic() + limit
         if self._given_up:
@@ -92,8 +115,18 @@ class Launch:
                 advice="all threads of a block that have not ended must reach the same barrier, "
                 "and all lanes of a mask the same warp operation",
             )
+        self.check()
+
+    def check(self) -> None:
+        """Raise what the kernel has reported so far; never waits, and what still runs may report more.
+
+        For launches in a stream or graph of yours, which you have synchronized. Of a captured kernel the report is
+        taken away: the next replay begins without one.
+        """
         attach.check_complaints()
         if self._status is not None and (word := self._status.read()):
+            if self.is_captured:
+                self._status.clear()
             raise status_error(word, self.name, self._explainers)
 
     def _ended(self, timeout_s: float) -> bool:
@@ -130,6 +163,13 @@ class _HostStatus:
     def read(self) -> int:
         """What the kernel wrote."""
         return self._word.value
+
+    def clear(self) -> None:
+        """As if nothing was written."""
+        self._word.value = 0
+
+    def keep(self) -> None:
+        """It is this launch's own anyway."""
 
 
 def status_word(target: str) -> StatusWord:

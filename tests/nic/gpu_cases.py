@@ -349,3 +349,25 @@ def test_both_ways_refused_names_both(nic, monkeypatch):
         nic.register(block)
     with pytest.raises(UnavailableError, match=r"by dma-buf: .* by address: mlx5dv_devx_umem_reg\(\)"):
         nic.queue_pair(placement="gpu")
+
+
+class Holder:
+    pass
+
+
+def test_a_handle_that_a_graph_uses_stays(nic, gpu):
+    a, b = nic.loopback_pair()
+    address = a.__gda_argument__("gpu")[1]
+    holder = Holder()
+    a.__gda_stay__(holder)
+    assert a.__gda_argument__("gpu")[1] == address
+    with pytest.raises(ArgumentError, match="for kernels on the gpu, where one that was captured into a graph uses it"):
+        a.__gda_argument__("host")
+    a.close()
+    at = int.from_bytes(address, "little")
+    assert _cuda.cuMemcpyDtoH(gpu.context, at, 64) == bytes(64), "a replay finds no queue there"
+    other, _ = nic.loopback_pair()
+    assert other.__gda_argument__("gpu")[1] != address, "nor another one"
+    b.__gda_argument__("gpu")
+    b.__gda_stay__(Holder())  # gone at once
+    b.__gda_argument__("host")

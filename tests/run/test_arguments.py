@@ -184,6 +184,48 @@ def test_arrays_on_a_gpu() -> None:
             pack(kernel, (value,), target, {})
 
 
+class OnlyDlpack:
+    """As a torch tensor on the CPU; `refusal` is what it says when it is asked for its memory."""
+
+    def __init__(self, array: np.ndarray, refusal: Exception | None = None) -> None:
+        self.array, self.refusal = array, refusal
+
+    def __dlpack__(self, **options: object) -> object:
+        if self.refusal is not None:
+            raise self.refusal
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_arrays_that_offer_only_dlpack() -> None:
+    kernel = read("__global__ void f(float* x) {}").kernels["f"]
+    array = np.zeros(4, np.float32)
+    assert pack(kernel, (OnlyDlpack(array),), "host", {}).values == [array.ctypes.data.to_bytes(8, "little")]
+    no_gradient = BufferError("tensors that require gradient cannot be exported\nand more")
+    for value, target, why in (
+        (OnlyDlpack(array), "gpu", "lies in CPU memory"),
+        (OnlyDlpack(np.zeros(4)), "host", "float64"),
+        (OnlyDlpack(np.zeros(8, np.float32)[::2]), "host", "not contiguous"),
+        (OnlyDlpack(array, no_gradient), "host", r"does not say where it lies: .* exported\n.*tensor\.detach\(\)"),
+    ):
+        with pytest.raises(ArgumentError, match=why):
+            pack(kernel, (value,), target, {})
+
+
+class Refuses:
+    @property
+    def __cuda_array_interface__(self) -> dict[str, object]:
+        raise RuntimeError("requires grad")
+
+
+def test_an_array_that_does_not_say_where_it_lies() -> None:
+    kernel = read("__global__ void f(float* x) {}").kernels["f"]
+    with pytest.raises(ArgumentError, match=r"requires grad\n.*detach"):
+        pack(kernel, (Refuses(),), "gpu", {})
+
+
 def test_arguments_live_until_the_end(k: Kernel) -> None:
     """An array made in the call must not be freed while the kernel runs."""
     text = (
