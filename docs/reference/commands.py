@@ -63,7 +63,7 @@ def _description(parser: argparse.ArgumentParser) -> str:
 
 def _of(parser: argparse.ArgumentParser) -> str:
     usage = " ".join(parser.format_usage().split()).removeprefix("usage: ")
-    out = [f"<pre><code>{escape(usage)}</code></pre>"]
+    out = [f'<pre class="usage"><code>{escape(usage)}</code></pre>']
     if parser.description:
         out.append(f"<p>{escape(parser.description)}</p>")
     rows = []

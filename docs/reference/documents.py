@@ -20,13 +20,19 @@ from docs.reference.device import Page
 __all__ = ["documents", "page", "path_of"]
 
 ROOT = Path(__file__).resolve().parents[2]
+FIRST = (
+    "README.md", "docs/guide.md", "docs/howto.md", "docs/one_put.md", "docs/programs.md", "docs/simulator.md",
+    "docs/errors.md", "docs/glossary.md",
+)  # fmt: skip
+PATTERNS = ("docs/*.md", "examples/*.md", "labs/*.md", "labs/*/*.md", "*.md")
 EXTRAS = ["tables", "fenced-code-blocks", "header-ids", "code-friendly", "cuddled-lists"]
 
 
 def documents() -> Iterator[Path]:
-    """What people read, but the history."""
-    for pattern in ("*.md", "docs/*.md", "docs/howto/*.md", "labs/*.md", "labs/*/*.md", "examples/*.md"):
-        yield from (path for path in sorted(ROOT.glob(pattern)) if path.name != "CHANGELOG.md")
+    """What people read, but the history: first what leads on, then the others by name."""
+    every = [path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern)) if path.name != "CHANGELOG.md"]
+    first = [ROOT / name for name in FIRST if (ROOT / name).exists()]
+    yield from [*first, *(path for path in every if path not in first)]
 
 
 def path_of(document: Path) -> str:

@@ -24,14 +24,15 @@ from docs.reference.prose import linked
 __all__ = ["write"]
 
 TEMPLATES = Path(__file__).parent / "templates"
+# The parts: title, first page, what one finds there.
 ROOMS = (
-    ("Guide", "pages/docs/guide.html"),
-    ("How to", "pages/docs/howto.html"),
-    ("Python", "gda.html"),
-    ("Device library", "device.html"),
-    ("Commands", "commands.html"),
-    ("Raw verbs", "gda/_verbs.html"),
-    ("Raw CUDA", "gda/_cuda.html"),
+    ("Guide", "pages/docs/guide.html", "every concept in the order in which one meets it"),
+    ("How to", "pages/docs/howto.html", "tasks, each with lines that run"),
+    ("Python", "gda.html", "what programs import; the modules are below"),
+    ("Device library", "device.html", "what kernels call, header by header"),
+    ("Commands", "commands.html", "python -m gda"),
+    ("Raw verbs", "gda/_verbs.html", "libibverbs and libmlx5, call by call"),
+    ("Raw CUDA", "gda/_cuda.html", "the few calls of the driver that queues need"),
 )
 
 
@@ -41,7 +42,7 @@ def write(out: Path) -> dict[str, str]:
     warnings.filterwarnings("ignore", r"Error parsing type annotation ForwardRef\('[^']+'\) for .*\.__init__")
     modules, missing = python.load()
     pages = [*device.pages(), commands.page(), *map(documents.page, documents.documents())]
-    rooms = tuple(room for room in ROOMS if room[1].startswith("gda") or room[1] in {page.path for page in pages})
+    rooms = tuple(room[:2] for room in ROOMS if room[1].startswith("gda") or room[1] in {page.path for page in pages})
     _configure(rooms)
     places = _places(pages)
     shutil.rmtree(out, ignore_errors=True)
@@ -86,9 +87,10 @@ def _places(pages: list[Page]) -> dict[str, str]:
 
 def _front(rooms: tuple[tuple[str, str], ...], modules: dict[str, Any], missing: dict[str, str]) -> Page:
     """The page to start from."""
-    out = ["<h1>gda: GPU-initiated RDMA in Python</h1>", "<ul>"]
-    out += [f'<li><a href="{path}">{escape(title)}</a></li>' for title, path in rooms]
-    out += ["</ul>", '<h2 id="documents">Documents</h2>', "<ul>"]
+    out = ["<h1>gda: GPU-initiated RDMA in Python</h1>", "<dl>"]
+    words = {path: text for _, path, text in ROOMS}
+    out += [f'<dt><a href="{path}">{escape(title)}</a></dt><dd>{escape(words[path])}</dd>' for title, path in rooms]
+    out += ["</dl>", '<h2 id="documents">Documents</h2>', "<ul>"]
     for document in documents.documents():
         page = documents.page(document)
         out.append(f'<li><a href="{page.path}">{escape(page.title)}</a></li>')
