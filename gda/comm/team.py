@@ -25,6 +25,7 @@ from gda.nic.lifetime import Owner, Resources
 if TYPE_CHECKING:
     from gda.comm.collectives.all_gather import AllGather
     from gda.comm.collectives.all_to_all import AllToAll
+    from gda.comm.collectives.all_to_all_v import AllToAllV
     from gda.comm.collectives.barrier import Barrier
     from gda.comm.collectives.broadcast import Broadcast
     from gda.comm.signal import Signals
@@ -179,6 +180,12 @@ class Team(Owner):
         from gda.comm.collectives.all_to_all import AllToAll
 
         return AllToAll(self, source, target, **options)
+
+    def all_to_all_v(self, source: Any, target: Any, back: Any = None, **options: Any) -> AllToAllV:
+        """Rows to ranks, whose counts only the sender knows, and back. Collective. Options: see AllToAllV."""
+        from gda.comm.collectives.all_to_all_v import AllToAllV
+
+        return AllToAllV(self, source, target, back, **options)
 
     # ---------------------------------------------------------------------------------------------- who is still there
     def barrier(self, deadline_s: float | None = None) -> None:

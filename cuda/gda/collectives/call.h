@@ -19,6 +19,7 @@
 //   [N + peer]  to which call the peer has come, as the count of steps at its first; set by that peer alone
 //   [2N]        after a failure, the rank that was waited for, plus one (0: none); of this rank alone
 //   [2N + 1]    the steps of all calls so far: this rank's own count
+//   behind it what a collective needs beside: all_to_all_v.h
 // Counts only grow and go round 2^64, so nothing is set back between calls. After a failure the words of ranks differ:
 // the signals are of no use any more. Channels share nothing but, where a peer has fewer queues, those.
 #pragma once
@@ -36,9 +37,11 @@ struct collective_call {
     uint64_t end_ns;    // on the target's clock: the deadline of the whole call
     gda_status status;  // the first failure; nothing is done behind it
 
-    GDA_MEMBER collective_call(const gda_team& of, const gda_window& words, uint32_t number, uint64_t deadline_ns)
+    // A channel has `more` words behind those above.
+    GDA_MEMBER collective_call(const gda_team& of, const gda_window& words, uint32_t number, uint64_t deadline_ns,
+                               uint64_t more = 0)
         : team(of), signals(words), channel(number), before(0), end_ns(moment_after(deadline_ns)), status(0) {
-        uint64_t words_of_channel = 2 * static_cast<uint64_t>(team.size) + 2;
+        uint64_t words_of_channel = 2 * static_cast<uint64_t>(team.size) + 2 + more;
         first = channel * words_of_channel;
         if (team.version != GDA_HANDLE_VERSION) {
             status = make_status(prm::GDA_BAD_HANDLE, 0, 0);
@@ -68,6 +71,14 @@ struct collective_call {
     }
     GDA_MEMBER void await_arrival(uint32_t peer, uint64_t step) { await_word(peer, before + step, peer); }
 
+    // A value to words of the peer, in front of the signal that goes to it next.
+    template <class T>
+    GDA_MEMBER void tell(uint32_t peer, uint64_t word, const T& value) {
+        if (status != 0) return;
+        posted(peer, gda_put_value(gda_queue_of(team, peer, channel), gda_memory_of(signals, peer),
+                                   (first + word) * sizeof(uint64_t), value, GDA_MORE));
+    }
+
     // All that went to the peer by this channel's queue has left: the sources may change.
     GDA_MEMBER void await_sent(uint32_t peer) {
         if (status == 0) note(peer, gda_flush(gda_queue_of(team, peer, channel), left_ns()));
@@ -83,8 +94,9 @@ struct collective_call {
     GDA_MEMBER void note(uint32_t peer, gda_status what) {
         if (status != 0 || what == 0) return;
         status = what;
-        target::store_owned(own_word(2 * team.size), peer + 1);
+        name(peer);
     }
+    GDA_MEMBER void name(uint32_t peer) { target::store_owned(own_word(2 * team.size), peer + 1); }
 
     GDA_MEMBER uint64_t left_ns() const {
         uint64_t now = target::clock_ns();

@@ -62,13 +62,14 @@ def _said(data: bytes) -> str:
 class Collective(Owner):
     """What a rank has of one collective: `signals`, and `channels`, each a block that carries its share of the bytes.
 
-    Made by all ranks with equal `options`, else by none. `file` names its kernels, in cuda/gda/kernels. `placement` and
-    `start` are those of the signals. A call that failed leaves the ranks' words apart: later ones are refused.
+    Made by all ranks with equal `options`, else by none. `file` names its kernels, in cuda/gda/kernels. `more_words`
+    are those of a channel behind its own. `placement` and `start` are those of the signals. A call that failed leaves
+    the ranks' words apart: later ones are refused.
     """
 
     def __init__(
-        self, team: Team, what: str, options: dict[str, object], *, file: str = "", channels: int = 1,
-        placement: str = "host", start: int = 0,
+        self, team: Team, what: str, options: dict[str, object], *, file: str = "", more_words: int = 0,
+        channels: int = 1, placement: str = "host", start: int = 0,
     ) -> None:  # fmt: skip
         team._resources.check()
         self.team, self.channels, self._what = team, channels, what
@@ -80,7 +81,7 @@ class Collective(Owner):
             team.connect()
             if isinstance(channels, bool) or not isinstance(channels, int) or not 1 <= channels <= MOST_CHANNELS:
                 raise ArgumentError(f"channels={channels!r} is not a whole number from 1 to {MOST_CHANNELS}")
-            self._words = 2 * team.size + 2
+            self._words = 2 * team.size + 2 + more_words
             self.signals = Signals(team, channels * self._words, placement=placement, start=start)
             self._resources.callback(self.signals._resources.close)
             for word in self._missed_words:
@@ -140,10 +141,16 @@ class Collective(Owner):
             try:
                 start(self.team, *arguments, self.signals, int(deadline_s * 1e9)).wait(deadline_s + _MARGIN_S)
             except BaseException as error:
+                if isinstance(error, OutOfBoundsError) and (told := self._refused(error)) is not None:
+                    raise told from error
                 self._failed = str(error).split("\n")[0] or type(error).__name__
                 if isinstance(error, (CompletionError, DeadlineError)):
                     error.rank = self._missed()
                 raise
+
+    def _refused(self, error: OutOfBoundsError) -> OutOfBoundsError | None:
+        """What is raised where a kernel refused something and went through all steps: the ranks are still in step."""
+        return None
 
     def _missed(self) -> int | None:
         """The rank that the failed call waited for, as its kernel left it."""

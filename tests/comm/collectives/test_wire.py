@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gda.comm.collectives import all_gather, all_to_all, broadcast
+from gda.comm.collectives import all_gather, all_to_all, all_to_all_v, broadcast
 from gda.comm.collectives.collective import Transfer
 from tests.comm.collectives.wire import BYTES, COLLECTIVES
 
@@ -23,6 +23,10 @@ STEPS = {
     "all-gather by ring": lambda n: all_gather.ring(n, BYTES),
     "all-gather direct": lambda n: all_gather.direct(n, BYTES),
     "all-to-all": lambda n: all_to_all.rotated(n, BYTES),
+    "rows to ranks": lambda n: all_to_all_v.dispatch(counts(n), counts(n), 1),  # where they lie does not matter here
+    "rows and back": lambda n: (
+        all_to_all_v.dispatch(counts(n), counts(n), 1) + all_to_all_v.back(counts(n), counts(n), 1)
+    ),
 }
 # What a rank sends at most, in units of BYTES; of the all-to-all, its own piece comes back to it.
 BOUNDS = {
@@ -31,7 +35,15 @@ BOUNDS = {
     "all-gather by ring": lambda n: n - 1,
     "all-gather direct": lambda n: n - 1,
     "all-to-all": lambda n: n - 1 + 1,
+    "rows to ranks": lambda n: n * n,  # the last rank's
+    "rows and back": lambda n: n * n + n * (n + 1) // 2,  # and what came back from it
 }
+# To each peer: a count and a place, their signal; a place, its signal; that of the rows. On the way back: two.
+WORDS = {"rows to ranks": 6, "rows and back": 8}
+
+
+def counts(size: int) -> list[list[int]]:
+    return [[BYTES * (rank + 1)] * size for rank in range(size)]
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +67,6 @@ def test_bytes_of_each_rank(counted, name: str, size: int) -> None:
         admitted = {one.sender for one in steps if one.receiver == rank}
         data = sum(one.bytes for one in puts)
         assert data <= BOUNDS[name](size) * BYTES
-        expected.append(data + SIGNAL * (len(puts) + len(admitted)))
+        expected.append(data + SIGNAL * (WORDS[name] * size if name in WORDS else len(puts) + len(admitted)))
     assert counted[name, size] == expected
     assert max(expected) >= BOUNDS[name](size) * BYTES

@@ -15,12 +15,30 @@ from tests.comm.conftest import whole_world
 
 BYTES = 50_000  # of a piece, or of a broadcast
 
+class Rows:
+    """Rank r sends BYTES * (r + 1) rows of one byte to each."""
+
+    def __init__(self, team: Team) -> None:
+        most = BYTES * team.size * team.size
+        self.both = team.all_to_all_v(most, most, most, row_bytes=1, back_row_bytes=1)
+        self.counts = [BYTES * (team.rank + 1)] * team.size
+
+    def dispatch(self) -> None:
+        self.both.dispatch(self.counts)
+
+    def there_and_back(self) -> None:
+        self.dispatch()
+        self.both.combine()
+
+
 COLLECTIVES: dict[str, Callable[[Team], Callable[[], object]]] = {
     "broadcast by tree": lambda team: team.broadcast(BYTES, algorithm="tree"),
     "broadcast by chain": lambda team: team.broadcast(BYTES, algorithm="chain", chunk_bytes=12_000),
     "all-gather by ring": lambda team: team.all_gather(team.size * BYTES, algorithm="ring"),
     "all-gather direct": lambda team: team.all_gather(team.size * BYTES, algorithm="direct"),
     "all-to-all": lambda team: team.all_to_all(team.size * BYTES, team.size * BYTES),
+    "rows to ranks": lambda team: Rows(team).dispatch,
+    "rows and back": lambda team: Rows(team).there_and_back,
 }
 
 
