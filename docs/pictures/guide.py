@@ -107,7 +107,28 @@ def ring() -> str:
     return d.done()
 
 
-PICTURES = {"guide_put.svg": put, "guide_ring.svg": ring}
+def signal() -> str:
+    """Data, then signal: why who sees the word sees the bytes."""
+    d = Drawing(250, "Data, then signal: both travel on one queue, so the signal lands behind the data")
+    d.text(86, 26, "here", middle=True, bold=True)
+    d.text(354, 26, "the other side", middle=True, bold=True)
+    d.box(20, 40, 132, 60, "src: the bytes", fill="#fdf6e3", line=AMBER)
+    d.box(288, 40, 132, 60, "dst: the bytes", fill="#fdf6e3", line=AMBER)
+    d.box(20, 128, 132, 60, "1 more", fill="#e6f0fa", line=BLUE)
+    d.box(288, 128, 132, 60, "signal word\n0, then 1", fill="#e6f0fa", line=BLUE)
+    d.arrow((152, 70), (288, 70))
+    d.arrow((152, 158), (288, 158))
+    d.number(220, 70, 1)
+    d.number(220, 158, 2)
+    d.text(220, 118, "one queue: in order", middle=True)
+    d.text(354, 212, "a kernel waits for the", middle=True)
+    d.text(354, 230, "word, then reads dst", middle=True)
+    d.text(86, 212, "a ticket says when", middle=True)
+    d.text(86, 230, "src may change", middle=True)
+    return d.done()
+
+
+PICTURES = {"guide_put.svg": put, "guide_ring.svg": ring, "guide_signal.svg": signal}
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE

@@ -50,10 +50,32 @@ def test_how_tos_are_listed() -> None:
 def test_pictures_are_drawn_by_their_program(tmp_path: Path) -> None:
     subprocess.run([sys.executable, ROOT / "docs/pictures/guide.py", tmp_path], check=True)
     drawn = sorted(tmp_path.glob("*.svg"))
-    assert len(drawn) == 2
+    assert len(drawn) == 3
     for path in drawn:
         assert path.read_text() == (ROOT / "docs/pictures" / path.name).read_text(), "python docs/pictures/guide.py"
         assert f"pictures/{path.name}" in GUIDE
+
+
+def test_every_document_can_be_reached() -> None:
+    """From the README by links, or by names as `docs/ordering.md`; only the history need not be."""
+    seen: set[Path] = set()
+    todo = [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        if page in seen:
+            continue
+        seen.add(page)
+        text = page.read_text()
+        for target in re.findall(r"\]\(([^)#]+)", text) + re.findall(r"\bdocs/\w+\.md", text):
+            for base in (page.parent, ROOT):
+                file = (base / target).resolve()
+                file = file / "README.md" if file.is_dir() else file
+                if file.suffix == ".md" and file.is_file():
+                    todo.append(file)
+    patterns = ("*.md", "docs/**/*.md", "labs/**/*.md", "examples/*.md")
+    every = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    lost = sorted(path.relative_to(ROOT).as_posix() for path in every - seen)
+    assert lost == ["CHANGELOG.md"], "nobody is led to these"
 
 
 def test_the_reading_path_exists() -> None:
