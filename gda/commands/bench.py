@@ -117,6 +117,11 @@ def _post(command: Add) -> None:
         "--second-lap", action="store_true",
         help="with rings that have been round once: all that they hold is complete, but the posts have to find it out",
     )  # fmt: skip
+    post.add_argument(
+        "--doorbell", action="append", choices=("record", "no-record", "doorbell-first", "blueflame", "cpu"),
+        metavar="MODE", help="a way to tell the NIC (docs/doorbells.md: %(choices)s); repeatable, default: record and "
+        "no-record. With cpu only the asking is measured: no thread takes it",
+    )  # fmt: skip
     post.add_argument("--row", action="append", metavar="NAME", help="only this row, as --json names it; repeatable")
     post.add_argument("--beside", metavar="FILE", help="another stack's figures, JSON as of --json, shown beside these")
     _outputs(post)

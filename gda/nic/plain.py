@@ -13,6 +13,7 @@ from typing import Any
 
 from gda import formats
 from gda.errors import ArgumentError
+from gda.nic import doorbell_modes
 from gda.nic.gpu import Gpu
 from gda.nic.handle import Addresses, Handle
 from gda.nic.lifetime import Owner, Resources
@@ -43,8 +44,9 @@ class PlainMemory:
 class PlainQueue(Owner):
     """A `gda_qp` with a send ring of `depth` blocks and a collapsed completion queue that stays empty.
 
-    `gpu` (gda.nic.gpu.use_gpu) places it; None: the host. `owned`: one thread posts; `record=False`: no doorbell
-    record. Fits as a kernel argument `gda_qp*` on the target that it was made for.
+    `gpu` (gda.nic.gpu.use_gpu) places it; None: the host. `owned`: one thread posts. `doorbell` is one of the modes of
+    docs/doorbells.md, by default "record", with `record=False` "no-record"; with "cpu" no thread takes what is asked.
+    Fits as a kernel argument `gda_qp*` on the target that it was made for.
     """
 
     def __init__(
@@ -54,13 +56,17 @@ class PlainQueue(Owner):
         depth: int = _MAX_DEPTH,
         owned: bool = False,
         record: bool = True,
+        doorbell: str | None = None,
         qpn: int = 0x123456,
         deadline_ns: int = 1_000_000_000,
     ) -> None:
         if depth < 1 or depth > _MAX_DEPTH or depth & (depth - 1):
             raise ArgumentError(f"depth={depth} is not a power of two up to {_MAX_DEPTH}")
         self.target = "host" if gpu is None else "gpu"
-        self.depth, self.has_record, self.qpn = depth, record, qpn
+        self.depth, self.qpn = depth, qpn
+        self.mode = doorbell or ("record" if record else "no-record")
+        mode_flags = doorbell_modes.kernel_flags(self.mode)
+        self.has_record = not mode_flags & int(formats.GDA_QP_RECORDLESS)
         resources = Resources(f"plain queue 0x{qpn:x}")
         self._own(resources)
         kind = "host" if gpu is None else "gpu"
@@ -71,11 +77,11 @@ class PlainQueue(Owner):
             resources.callback(self._rest.close)
             self._page = HostSlab(1, gpu)
             resources.callback(self._page.close)
-            self.register = int(formats.UAR_SEND_DOORBELL if record else formats.UAR_RECORDLESS_DOORBELL)
+            self.register = int(formats.UAR_SEND_DOORBELL if self.has_record else formats.UAR_RECORDLESS_DOORBELL)
             self._sq.fill(0, depth * _BLOCK, 0xFF)
             self._rest.fill(_CQ, _BLOCK, 0xFF)
             flags = int(formats.GDA_QP_CONNECTED) | (int(formats.GDA_QP_OWNED) if owned else 0)
-            flags |= 0 if record else int(formats.GDA_QP_RECORDLESS)
+            flags |= mode_flags
             flags |= 0 if gpu is None else int(formats.GDA_QP_GPU_SCOPE)
             rest = self._rest.gpu_address if gpu is not None else self._rest.address
             page = self._page.gpu_address if gpu is not None else self._page.address
@@ -120,8 +126,9 @@ class PlainQueue(Owner):
             cqe = formats.cqe64.pack(**last)
         self._rest.write(_CQ, cqe)
         self._handle.update(
-            reserved=index, ready=index, done=index - unread, error=0, cq_consumed=0, rung=index, deferred=0, silent=0
-        )
+            reserved=index, ready=index, done=index - unread, error=0, cq_consumed=0, rung=index, deferred=0, silent=0,
+            flashes=0,
+        )  # fmt: skip
 
     def read_handle(self) -> dict[str, Any]:
         """Members of the handle as they are in memory."""
@@ -138,7 +145,7 @@ class PlainQueue(Owner):
 
     @property
     def doorbell(self) -> builtins.bytes:
-        """The last eight bytes that were written to the doorbell."""
+        """The last eight bytes that were written to the doorbell, or asked of a host thread."""
         return self._page.read(self.register, 8)
 
     def __gda_argument__(self, target: str) -> tuple[str, builtins.bytes]:

@@ -17,6 +17,7 @@ import pytest
 import gda
 from gda.__main__ import main
 from gda.errors import DeviceStatusError, UnavailableError
+from gda.nic.doorbell_modes import MODES
 from gda.nic.plain import PlainQueue
 from gda.tools.bench import measure_post
 from gda.tools.bench.load import CpuLoad
@@ -75,6 +76,27 @@ def test_post_counts_what_each_put_takes(on_cpu: None, tmp_path: Path, capsys: p
     assert (alone["doorbells"], alone["atomics"], alone["fences"]) == (1, 0, 2)
     assert (shared["doorbells"], shared["atomics"]) == (1, 2)
     assert (warps["doorbells"], warps["atomics"]) == (1 / 32, 0)
+
+
+def test_post_measures_each_doorbell_mode(on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the order asked for, each with what docs/doorbells.md says that the owner of a queue pays (on a CPU)."""
+    file = tmp_path / "post.json"
+    asked = ["cpu", "blueflame", "record", "doorbell-first", "no-record", "cpu"]
+    arguments = [word for mode in asked for word in ("--doorbell", mode)]
+    assert main(["bench", "post", "--launches", "1", "--row", "thread_owned", *arguments, "--json", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert 'each put, "blueflame"' in shown and "each put, without record" in shown
+    data = json.loads(file.read_text())
+    assert [row["doorbell"] for row in data["rows"]] == asked[:-1] and set(asked) == set(MODES)
+    paid = {c["doorbell"]: (c["fences"], c["doorbells"], c["records"]) for c in data["counts"]}
+    assert paid == {
+        "cpu": (1, 1, 0), "blueflame": (2, 1, 1), "record": (2, 1, 1), "doorbell-first": (3, 2, 1),
+        "no-record": (2, 1, 0),
+    }  # fmt: skip
+    with pytest.raises(SystemExit):
+        main(["bench", "post", "--doorbell", "smoke"])
+    refused = capsys.readouterr().err
+    assert all(mode in refused for mode in MODES), refused
 
 
 def test_post_shows_another_stack_beside(on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -345,7 +367,7 @@ def test_post_on_a_gpu() -> None:
     """Every row on the whole GPU: measure_post checks that each queue told the NIC all that was posted."""
     costs = measure_post(checks=(True, False), launches=1) + measure_post(launches=1, second_lap=True)
     assert len(costs) == 72 and all(cost.ns_per_post > 0 for cost in costs)
-    counts = {count.row: count for count in count_post(record=(True,))}
+    counts = {count.row: count for count in count_post(doorbells=("record",))}
     alone, warps = counts["thread_owned"], counts["warps_own"]
     assert (alone.fences, alone.atomics, alone.doorbells, alone.records) == (2, 0, 1, 1)
     assert (warps.atomics, warps.doorbells, warps.records) == (0, 1 / 32, 1 / 32)

@@ -36,7 +36,7 @@ def latency(options: argparse.Namespace) -> None:
         stages = measure_stages(nic, _SMALL, **places)
         _show_stages(stages)
         costs = measure_costs(nic, SIZES, (1,), seconds=options.seconds, beside=not options.idle, **places)
-        (posting,) = measure_post(record=(True,), rows=("thread_shared",), launches=3)
+        (posting,) = measure_post(doorbells=("record",), rows=("thread_shared",), launches=3)
         _show_sizes(costs, posting)
         result = {
             "triggers": [asdict(turn) for turn in turns],

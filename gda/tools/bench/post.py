@@ -23,8 +23,9 @@ from gda.nic.gpu import Gpu, use_gpu
 from gda.nic.plain import PlainMemory, PlainQueue
 from gda.run import Kernel
 
-__all__ = ["BYTES", "DEPTH", "PostCost", "PostCount", "Shape", "count_post", "measure_post", "shapes"]
+__all__ = ["BYTES", "DEPTH", "USUAL", "PostCost", "PostCount", "Shape", "count_post", "measure_post", "shapes"]
 
+USUAL = ("record", "no-record")  # doorbell modes that are measured unless others are named
 BYTES = 64  # of each put
 DEPTH = 32768  # blocks of a ring, the most a queue can have
 KERNELS = "#include <gda/kernels/bench.h>\n"
@@ -53,6 +54,7 @@ class PostCost:
 
     row: str
     who: str
+    doorbell: str  # a mode of docs/doorbells.md
     record: bool
     checks: bool
     posts: int
@@ -71,11 +73,13 @@ class PostCost:
 class PostCount:
     """What the library did for each put of one shape, counted in a launch of a kernel that is compiled to count.
 
-    `atomics` are read-modify-writes of shared words, `fences` barriers of any name, `doorbells` writes to the NIC.
+    `atomics` are read-modify-writes of shared words, `fences` barriers of any name, `doorbells` writes to the NIC, or
+    to the word that a host thread looks at.
     """
 
     row: str
     who: str
+    doorbell: str
     record: bool
     posts: int
     fences: float
@@ -132,10 +136,10 @@ class _Arrays:
 
 
 @contextmanager
-def _queues(gpu: Gpu | None, count: int, owned: bool, record: bool) -> Iterator[list[PlainQueue]]:
+def _queues(gpu: Gpu | None, count: int, owned: bool, doorbell: str) -> Iterator[list[PlainQueue]]:
     with ExitStack() as stack:
         yield [
-            stack.enter_context(PlainQueue(gpu, depth=DEPTH, owned=owned, record=record, qpn=0x100000 + i))
+            stack.enter_context(PlainQueue(gpu, depth=DEPTH, owned=owned, doorbell=doorbell, qpn=0x100000 + i))
             for i in range(count)
         ]
 
@@ -151,32 +155,32 @@ def _size(gpu: Gpu | None) -> tuple[int, int]:
 
 def measure_post(
     *,
-    record: Iterable[bool] = (True, False),
+    doorbells: Iterable[str] = USUAL,
     checks: Iterable[bool] = (True,),
     launches: int = 9,
     rows: Iterable[str] = (),
     size: tuple[int, int] | None = None,
     second_lap: bool = False,
 ) -> list[PostCost]:
-    """Measure the rows of `shapes` (all, or those named), with and without doorbell record, with and without checks.
+    """Measure the rows of `shapes` (all, or those named) for each doorbell mode, with and without checks.
 
     `size` are blocks and threads of the large rows. The median of `launches`, after one that does not count. Every
     launch is checked: all that was posted was told to the NIC. `second_lap`: the ring is not new, see above.
     """
     gpu, wanted = _wanted(rows, size)
-    records = list(record)
+    modes = list(doorbells)
     costs = []
     for checked in checks:
         kernel = Kernel(KERNELS, target="host" if gpu is None else "gpu", options=() if checked else (UNCHECKED,))
-        for shape, queues, arrays in _prepared(gpu, wanted, records):
+        for shape, queues, arrays in _prepared(gpu, wanted, modes):
             costs.append(_measure(kernel, shape, queues, arrays, launches, checked=checked, lap=int(second_lap)))
     order = {shape.row: number for number, shape in enumerate(wanted)}
-    return sorted(costs, key=lambda cost: (not cost.checks, order[cost.row], not cost.record))
+    return sorted(costs, key=lambda cost: (not cost.checks, order[cost.row], modes.index(cost.doorbell)))
 
 
 def count_post(
     *,
-    record: Iterable[bool] = (True, False),
+    doorbells: Iterable[str] = USUAL,
     rows: Iterable[str] = (),
     size: tuple[int, int] | None = None,
     second_lap: bool = False,
@@ -184,12 +188,13 @@ def count_post(
     """Count what the rows of `measure_post` do, each in one launch of another kernel: counting takes time."""
     gpu, wanted = _wanted(rows, size)
     kernel = Kernel(KERNELS, target="host" if gpu is None else "gpu", meter=True)
+    modes = list(doorbells)
     counts = [
         _count(kernel, shape, queues, arrays, int(second_lap))
-        for shape, queues, arrays in _prepared(gpu, wanted, list(record))
+        for shape, queues, arrays in _prepared(gpu, wanted, modes)
     ]
     order = {shape.row: number for number, shape in enumerate(wanted)}
-    return sorted(counts, key=lambda count: (order[count.row], not count.record))
+    return sorted(counts, key=lambda count: (order[count.row], modes.index(count.doorbell)))
 
 
 def _wanted(rows: Iterable[str], size: tuple[int, int] | None) -> tuple[Gpu | None, list[Shape]]:
@@ -200,14 +205,14 @@ def _wanted(rows: Iterable[str], size: tuple[int, int] | None) -> tuple[Gpu | No
 
 
 def _prepared(
-    gpu: Gpu | None, wanted: list[Shape], records: list[bool]
+    gpu: Gpu | None, wanted: list[Shape], modes: list[str]
 ) -> Iterator[tuple[Shape, list[PlainQueue], _Arrays]]:
     """Each shape with queues of its kind."""
     for owned in sorted({shape.owner != "" for shape in wanted}):
         these = [shape for shape in wanted if (shape.owner != "") == owned]
         count = max(shape.blocks if shape.own else 1 for shape in these)
-        for with_record in records:
-            with _queues(gpu, count, owned, with_record) as queues:
+        for mode in modes:
+            with _queues(gpu, count, owned, mode) as queues:
                 arrays = _Arrays.on(gpu, [q.address for q in queues], max(s.blocks * s.threads for s in these))
                 for shape in these:
                     yield shape, queues, arrays
@@ -261,7 +266,7 @@ def _measure(
     times = [launcher.launch() for _ in range(launches + 1)][1:]
     posts = launcher.posts
     return PostCost(
-        shape.row, shape.who, launcher.used[0].has_record, checked, posts, launches,
+        shape.row, shape.who, launcher.used[0].mode, launcher.used[0].has_record, checked, posts, launches,
         statistics.median(times) / posts, min(times) / posts, shape.alone,
     )  # fmt: skip
 
@@ -273,8 +278,10 @@ def _count(kernel: Kernel, shape: Shape, queues: list[PlainQueue], arrays: _Arra
     meters = kernel.meters()
     fences = sum(count for name, count in meters.items() if "_before_" in name)
     atomics = sum(meters[name] for name in _ATOMICS)
-    counts = (count / launcher.posts for count in (fences, atomics, meters["doorbells"], meters["records"]))
-    return PostCount(shape.row, shape.who, launcher.used[0].has_record, launcher.posts, *counts)
+    told = meters["doorbells"] + meters["blueflames"] + meters["asked"]
+    counts = (count / launcher.posts for count in (fences, atomics, told, meters["records"]))
+    queue = launcher.used[0]
+    return PostCount(shape.row, shape.who, queue.mode, queue.has_record, launcher.posts, *counts)
 
 
 def _check(queue: PlainQueue, index: int, row: str) -> None:

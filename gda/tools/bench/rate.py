@@ -28,7 +28,7 @@ def rate(options: argparse.Namespace) -> None:
         show.print_heading(title_of("", nic, options))
         places = {"placement": options.placement, "queues": options.queues}
         ceilings = measure_ceilings(nic, **places)
-        alone = measure_post(record=(True,), rows=_POSTING, launches=3)
+        alone = measure_post(doorbells=("record",), rows=_POSTING, launches=3)
         costs = measure_sweeps(nic, seconds=options.seconds, beside=not options.idle, **places)
         for sweep, words in SWEEPS.items():
             _show_sweep([cost for cost in costs if cost.sweep == sweep], words, ceilings)

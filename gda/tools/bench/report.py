@@ -16,7 +16,7 @@ from gda.run import Kernel
 from gda.tools.bench import show
 from gda.tools.bench.latency import latency
 from gda.tools.bench.plot import Bars, Curves
-from gda.tools.bench.post import BYTES, DEPTH, KERNELS, PostCost, PostCount, count_post, measure_post, shapes
+from gda.tools.bench.post import BYTES, DEPTH, KERNELS, USUAL, PostCost, PostCount, count_post, measure_post, shapes
 from gda.tools.bench.present import check, lines_of, rows_of, size_text, title_of, write
 from gda.tools.bench.rate import rate
 from gda.tools.bench.transfer import Cost, ceiling_bytes_per_second, measure_costs
@@ -40,12 +40,13 @@ def post(options: argparse.Namespace) -> None:
         )
     where = Kernel(KERNELS).where
     checks = (True, False) if options.unchecked else (True,)
+    modes = list(dict.fromkeys(options.doorbell or USUAL))
     costs = measure_post(
-        checks=checks, launches=options.launches, rows=options.row or (), second_lap=options.second_lap
+        doorbells=modes, checks=checks, launches=options.launches, rows=options.row or (), second_lap=options.second_lap
     )
     for checked in checks:
         _post_table(costs, checked, options, where, other)
-    counts = count_post(rows=options.row or (), second_lap=options.second_lap)
+    counts = count_post(doorbells=modes, rows=options.row or (), second_lap=options.second_lap)
     _count_tables(counts, options)
     if options.json:
         rows = [asdict(cost) | {"posts_per_second": cost.posts_per_second} for cost in costs]
@@ -63,18 +64,28 @@ def post(options: argparse.Namespace) -> None:
         _post_plot(options.plot, costs, where, other)
 
 
-def _by_row(costs: list[PostCost], checked: bool) -> dict[str, dict[bool, PostCost]]:
-    rows: dict[str, dict[bool, PostCost]] = {}
+def _by_row(costs: list[PostCost], checked: bool) -> dict[str, dict[str, PostCost]]:
+    rows: dict[str, dict[str, PostCost]] = {}
     for cost in costs:
         if cost.checks == checked:
-            rows.setdefault(cost.row, {})[cost.record] = cost
+            rows.setdefault(cost.row, {})[cost.doorbell] = cost
     return rows
+
+
+def _mode_text(doorbell: str) -> str:
+    return {"record": "with record", "no-record": "without record"}.get(doorbell, f'"{doorbell}"')
+
+
+def _others(other: show.Other, cost: PostCost) -> float | None:
+    """Another stack's time for the same, where it has such a doorbell."""
+    return other.ns.get((cost.row, cost.record, cost.checks)) if cost.doorbell in USUAL else None
 
 
 def _post_table(
     costs: list[PostCost], checked: bool, options: argparse.Namespace, where: str, other: show.Other
 ) -> None:
     rows = _by_row(costs, checked)
+    modes = list(dict.fromkeys(cost.doorbell for cost in costs))
     lap = ", second lap" if options.second_lap else ""
     state = "all checks on" if checked else "checks left out (GDA_UNCHECKED)"
     title = (
@@ -82,33 +93,32 @@ def _post_table(
         f"median of {options.launches}"
     )
     if not other.ns:
-        table = [[of[True].who, *(show.cost_text(of[record]) for record in (True, False))] for of in rows.values()]
-        show.print_table(title, ("who posts", "with record", "without record"), table)
+        table = [[next(iter(of.values())).who, *map(show.cost_text, of.values())] for of in rows.values()]
+        show.print_table(title, ("who posts", *map(_mode_text, modes)), table)
         return
-    for record in (True, False):  # one table would be too wide
+    for mode in modes:  # one table would be too wide
         table = []
-        for row, of in rows.items():
-            mine, ns = of[record], other.ns.get((row, record, checked))
+        for of in rows.values():
+            mine, ns = of[mode], _others(other, of[mode])
             text = "" if ns is None else show.time_text(ns) if mine.alone else show.rate_text(1e9 / ns)
             ratio = "" if ns is None else f"{ns / mine.ns_per_post:,.2f}x"
             table.append([mine.who, show.cost_text(mine), text, ratio])
-        name = f"with{'' if record else 'out'} record"
-        show.print_table(f"{name}; {title}", ("who posts", "gda", other.name, "ratio"), table)
+        show.print_table(f"{_mode_text(mode)}; {title}", ("who posts", "gda", other.name, "ratio"), table)
 
 
 def _count_tables(counts: list[PostCount], options: argparse.Namespace) -> None:
     lap = ", second lap" if options.second_lap else ""
-    for record in (True, False):
+    for mode in dict.fromkeys(count.doorbell for count in counts):
         rows = [
             [
                 c.who.replace(", one queue", ""),
                 *(show.count_text(n) for n in (c.fences, c.atomics, c.doorbells, c.records)),
             ]
             for c in counts
-            if c.record == record
+            if c.doorbell == mode
         ]
         show.print_table(
-            f"each put, with{'' if record else 'out'} record{lap}: counted in a launch of its own",
+            f"each put, {_mode_text(mode)}{lap}: counted in a launch of its own",
             ("who posts", "fences", "atomics", "doorbells", "records"), rows,
         )  # fmt: skip
 
@@ -121,13 +131,13 @@ def _post_plot(file: str, costs: list[PostCost], where: str, other: show.Other) 
     series: dict[str, list[float | None]] = {}
     for checked in checks:
         rows = _by_row(costs, checked)
-        for record in (True, False):
-            label = ("with" if record else "without") + " record" + ("" if checked else ", unchecked")
-            series[f"gda, {label}" if other.ns else label] = [rows[r][record].posts_per_second / 1e6 for r in first]
+        for mode in next(iter(rows.values())):
+            label = _mode_text(mode) + ("" if checked else ", unchecked")
+            series[f"gda, {label}" if other.ns else label] = [rows[r][mode].posts_per_second / 1e6 for r in first]
             if other.ns:
-                values = [other.ns.get((row, record, checked)) for row in first]
+                values = [_others(other, rows[row][mode]) for row in first]
                 series[f"{other.name}, {label}"] = [1e3 / ns if ns else None for ns in values]
-    names = [by_record[True].who for by_record in first.values()]
+    names = [next(iter(of.values())).who for of in first.values()]
     title = f"posting alone, {BYTES}-byte puts, no NIC; {where}"
     plot.draw(file, title, [plot.Bars("million puts a second", names, series)])
 
