@@ -30,13 +30,17 @@ _TOGETHER = {
 
 @dataclass(frozen=True)
 class Page:
-    """A page: its path in the site, title, HTML, contents (name, anchor), and what the search shall find."""
+    """A page: its path in the site, title, HTML, contents (name, anchor), what the search shall find.
+
+    `told` are names without an anchor of their own, with the one where they are told (enumerators).
+    """
 
     path: str
     title: str
     body: str
     contents: tuple[tuple[str, str], ...] = ()
     found: tuple[dict[str, str], ...] = ()
+    told: tuple[tuple[str, str], ...] = ()
 
 
 def path_of(header: Header) -> str:
@@ -78,6 +82,7 @@ def _of_header(header: Header, bases: dict[str, tuple[Entry, str]]) -> Page:
     path = path_of(header)
     out = [f"<h1>{header.name}</h1>", prose(header.comment)]
     found: list[dict[str, str]] = []
+    told: list[tuple[str, str]] = []
     seen: set[str] = set()
     for entry in header.entries:
         comment, signature = entry.comment, entry.text
@@ -92,17 +97,20 @@ def _of_header(header: Header, bases: dict[str, tuple[Entry, str]]) -> Page:
         seen.add(entry.name)
         out.append(f'<section{anchor}><div class="attr device">{code(_folded(signature))}</div>')
         out.append(f'<div class="docstring">{text}</div></section>')
+        enumerators = [(name, entry.name) for name in re.findall(r"\b(GDA_\w+) =", entry.text)]
+        told += enumerators
         found.append(
             {
                 "fullname": entry.name,
                 "modulename": path.removesuffix(".html").replace("/", "."),
                 "qualname": entry.name,
                 "kind": "device",
+                "annotation": " ".join(name for name, _ in enumerators),
                 "doc": text,
             }
         )
     contents = tuple((name, name) for name in dict.fromkeys(entry.name for entry in header.entries))
-    return Page(path, header.name, "\n".join(out), contents, tuple(found))
+    return Page(path, header.name, "\n".join(out), contents, tuple(found), tuple(told))
 
 
 def _folded(text: str) -> str:

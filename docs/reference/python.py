@@ -64,7 +64,8 @@ def load() -> tuple[dict[str, pdoc.doc.Module], dict[str, str]]:
 def _in_stub(module: types.ModuleType) -> list[str]:
     stub = Path(gda.__path__[0]) / f"{module.__name__.rpartition('.')[2]}.pyi"
     declared = re.findall(r"^(?:def |class )?([A-Za-z]\w*)(?=:|\(| =)", stub.read_text(), re.M)
-    return [name for name in dict.fromkeys(declared) if hasattr(module, name)]
+    there = [name for name in dict.fromkeys(declared) if hasattr(module, name)]
+    return sorted(there, key=str.isupper)  # calls and objects, then the many constants
 
 
 def _give_words(module: pdoc.doc.Module, modules: Mapping[str, pdoc.doc.Module]) -> None:

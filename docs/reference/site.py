@@ -74,7 +74,7 @@ def _places(pages: list[Page]) -> dict[str, str]:
     places = {}
     for page in pages:
         if page.path.startswith("device/"):
-            places |= {name: f"{page.path}#{anchor}" for name, anchor in page.contents}
+            places |= {name: f"{page.path}#{anchor}" for name, anchor in (*page.told, *page.contents)}
             header = f"gda/{page.title.removeprefix('gda/')}"
             places |= {header: page.path, f"cuda/{header}": page.path, header.rsplit("/", 1)[-1]: page.path}
     for document in documents.documents():

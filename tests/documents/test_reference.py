@@ -189,6 +189,7 @@ def search(page: browser.Page, term: str) -> list[str]:
         ("loopback_pair", "gda.html#Nic.loopback_pair"),
         ("ibv_reg_mr", "gda/_verbs.html#ibv_reg_mr"),
         ("doctor", "commands.html#doctor"),
+        ("GDA_FENCE", "device/handle.html#gda_post_flags"),
     ],
 )
 def test_search_finds(site: Path, chromium: browser.Browser, term: str, first: str) -> None:
