@@ -23,6 +23,7 @@ namespace gda {
 
 // Whose: the lanes that post together. One lane's words are constants, so that nothing of them is left in the code.
 struct one_lane {
+    enum { ALONE = 1 };
     GDA_MEMBER bool leads() const { return true; }
     GDA_MEMBER target::group part(bool mine) const { return {1, 0, 0, mine ? 1u : 0u}; }
     GDA_MEMBER uint64_t broadcast(uint64_t v) const { return v; }
@@ -30,6 +31,7 @@ struct one_lane {
 };
 
 struct whole_warp {
+    enum { ALONE = 0 };
     target::group g;
     GDA_MEMBER whole_warp() : g(target::warp()) {}
     GDA_MEMBER bool leads() const { return g.rank == 0; }
@@ -96,9 +98,12 @@ struct owner {
             uint64_t count = lanes_at_once<Request>(q, those.size);
             gda_status full = room(count * BLOCKS);
             if (full != 0) return mine ? GDA_TICKET_FAILED | full : ticket;
-            if (lanes.leads()) trace(prm::TRACE_RESERVE, q.qpn, next, 0, static_cast<uint32_t>(count * BLOCKS));
+            uint32_t unnoted = target::TRACE_JOINS && Lanes::ALONE != 0 ? static_cast<uint32_t>(count * BLOCKS) : 0;
+            if (lanes.leads() && unnoted == 0) {
+                trace(prm::TRACE_RESERVE, q.qpn, next, 0, static_cast<uint32_t>(count * BLOCKS));
+            }
             bool now = mine && those.rank < count;
-            if (now) ticket = store_at(q, next + those.rank * BLOCKS, request, m);
+            if (now) ticket = store_at(q, next + those.rank * BLOCKS, request, m, unnoted);
             next += count * BLOCKS;
             if (extent<Request>::LAST + 1 != BLOCKS || lanes.part(now && !m.signaled).size != 0) silent = next;
             bool wanted = lanes.part(now && !m.more).size != 0;

@@ -107,10 +107,12 @@ GDA_DEVICE progress read_completion(const queue_view& q, uint64_t done, const ui
 }
 
 // Tells the other threads. `done` before `error`: a waiter that sees the error must also see what was complete before
-// it. Nobody waits for the first.
-GDA_DEVICE void take_in(gda_qp* qp, const queue_view& q, uint64_t done, const progress& p) {
+// it. Nobody waits for the first. `unnoted`: as of poll().
+GDA_DEVICE void take_in(gda_qp* qp, const queue_view& q, uint64_t done, const progress& p, uint64_t* unnoted) {
     if (p.end > done) {
-        trace(prm::TRACE_POLL, q.qpn, p.end - 1);
+        bool later = target::TRACE_JOINS && unnoted != nullptr;
+        if (!later) trace(prm::TRACE_POLL, q.qpn, p.end - 1);
+        if (later) *unnoted = p.end;
         if (q.owned) {
             target::store_owned(&qp->done, p.end);
         } else {
@@ -122,13 +124,13 @@ GDA_DEVICE void take_in(gda_qp* qp, const queue_view& q, uint64_t done, const pr
 
 // One entry for all completions: a single acquire load tells both progress and error. After a failure the NIC goes on
 // to overwrite the entry with those of flushed requests, so the first cause can be lost (use a ring for diagnosis).
-GDA_DEVICE progress poll_collapsed(gda_qp* qp, const queue_view& q) {
+GDA_DEVICE progress poll_collapsed(gda_qp* qp, const queue_view& q, uint64_t* unnoted) {
     uint64_t done = load_done(qp, q);  // acquired before the CQE, which is then at or above it
     uint32_t last = be32(target::load_completion(q.cq_ring + GDA_DWORD_OFFSET(cqe64, opcode), q.scope));
     progress p = {done, 0};
     if (GDA_EXTRACT(cqe64, opcode, last) == prm::MLX5_CQE_INVALID) return p;  // as filled before use
     p = read_completion(q, done, q.cq_ring, last);
-    take_in(qp, q, done, p);
+    take_in(qp, q, done, p, unnoted);
     return p;
 }
 
@@ -136,7 +138,7 @@ GDA_DEVICE progress poll_collapsed(gda_qp* qp, const queue_view& q) {
 // that thread be killed meanwhile, waits on the queue end at their deadlines until the queue is reset.
 static constexpr uint64_t CQ_CLAIMED = static_cast<uint64_t>(1) << 63;
 
-GDA_DEVICE progress poll_ring(gda_qp* qp, const queue_view& q) {
+GDA_DEVICE progress poll_ring(gda_qp* qp, const queue_view& q, uint64_t* unnoted) {
     uint64_t done = load_done(qp, q);
     // Acquire: what the last reader saw, so that no entry is seen as it was two laps ago, when its owner bit was the
     // same.
@@ -171,7 +173,7 @@ GDA_DEVICE progress poll_ring(gda_qp* qp, const queue_view& q) {
         }
         // Only now: whoever sees `done` may post again, and the completion of that needs an entry that the record
         // freed.
-        take_in(qp, q, done, all);
+        take_in(qp, q, done, all, unnoted);
         if (q.owned) {
             target::store_owned(&qp->cq_consumed, consumed);
         } else {
@@ -181,10 +183,11 @@ GDA_DEVICE progress poll_ring(gda_qp* qp, const queue_view& q) {
     }
 }
 
-// Takes in what the NIC has completed, and answers it: `end` is at least what others have found. Never waits.
-GDA_DEVICE progress poll(gda_qp* qp, const queue_view& q) {
+// Takes in what the NIC has completed, and answers it: `end` is at least what others have found. Never waits. Whoever
+// ends its wait with what this look finds may pass `unnoted`, zero: up to where a trace has to learn of that.
+GDA_DEVICE progress poll(gda_qp* qp, const queue_view& q, uint64_t* unnoted = nullptr) {
     target::meter(GDA_METER_POLLS);
-    return (q.cq_flags & GDA_CQ_COLLAPSED) != 0 ? poll_collapsed(qp, q) : poll_ring(qp, q);
+    return (q.cq_flags & GDA_CQ_COLLAPSED) != 0 ? poll_collapsed(qp, q, unnoted) : poll_ring(qp, q, unnoted);
 }
 
 }  // namespace gda

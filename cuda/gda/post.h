@@ -27,12 +27,14 @@ struct extent {
 
 // What the control segment says beside what is to be done.
 struct conduct {
-    bool signaled;   // writes a completion
-    bool fenced;     // waits for the reads and atomics before it
-    uint32_t bytes;  // of payload, for a trace
-    GDA_MEMBER conduct(bool signal, bool fence = false, uint32_t payload = 0)
-        : signaled(signal), fenced(fence), bytes(payload) {}
-    GDA_MEMBER conduct of(uint32_t payload) const { return conduct(signaled, fenced, payload); }
+    bool signaled;  // writes a completion
+    bool fenced;    // waits for the reads and atomics before it
+    // For a trace.
+    uint32_t unnoted;  // blocks whose reservation it learns of from this request, see reserve()
+    uint32_t bytes;    // of payload
+    GDA_MEMBER conduct(bool signal, bool fence = false, uint32_t reserved = 0, uint32_t payload = 0)
+        : signaled(signal), fenced(fence), unnoted(reserved), bytes(payload) {}
+    GDA_MEMBER conduct of(uint32_t payload) const { return conduct(signaled, fenced, unnoted, payload); }
 };
 
 // ---- segments, 16 bytes each
@@ -48,7 +50,7 @@ GDA_DEVICE void store_control(const queue_view& q, uint8_t* slot, uint64_t index
     uint32_t how = GDA_FIELD(wqe_ctrl_seg, ce, c.signaled ? prm::CE_ALWAYS : prm::CE_ON_ERROR) |
                    GDA_FIELD(wqe_ctrl_seg, fm, fence);
     target::store_segment(slot, join(be32(whose), be32(what)), join(immediate_be, be32(how)));
-    trace(prm::TRACE_WRITE, q.qpn, index, c.bytes, 0, opcode);
+    trace(c.unnoted != 0 ? prm::TRACE_POSTED : prm::TRACE_WRITE, q.qpn, index, c.bytes, c.unnoted, opcode);
 }
 
 GDA_DEVICE void store_remote_address(uint8_t* segment, uint64_t raddr, uint32_t rkey_be) {
@@ -208,7 +210,7 @@ struct extent<pair_request<First, Second>> {
 
 template <class First, class Second>
 GDA_DEVICE void store_request(const queue_view& q, uint64_t index, const pair_request<First, Second>& r, conduct c) {
-    store_request(q, index, r.first, conduct(false, c.fenced));
+    store_request(q, index, r.first, conduct(false, c.fenced, c.unnoted));
     store_request(q, index + extent<First>::BLOCKS, r.second,
                   c.signaled);  // in order behind the first, so behind its fence
 }

@@ -70,8 +70,10 @@ GDA_COLD claim await_room(gda_qp* qp, claim c) {
     return refused(c.status);
 }
 
-// `count` blocks, at most half of the ring, waiting at most the queue's deadline for them.
-GDA_DEVICE claim reserve(gda_qp* qp, const queue_view& q, uint64_t count, uint32_t request_blocks = 1) {
+// `count` blocks, at most half of the ring, waiting at most the queue's deadline for them. Who writes all of them at
+// once may pass `unnoted`: how many of them a trace is to learn of from the request that is written first.
+GDA_DEVICE claim reserve(gda_qp* qp, const queue_view& q, uint64_t count, uint32_t request_blocks = 1,
+                         uint32_t* unnoted = nullptr) {
     claim c;
     c.count = count;
     c.request_blocks = request_blocks;
@@ -81,7 +83,9 @@ GDA_DEVICE claim reserve(gda_qp* qp, const queue_view& q, uint64_t count, uint32
     } else {
         c.base = target::add(&qp->reserved, count);
     }
-    trace(prm::TRACE_RESERVE, q.qpn, c.base, 0, static_cast<uint32_t>(count));
+    bool later = target::TRACE_JOINS && unnoted != nullptr;
+    if (!later) trace(prm::TRACE_RESERVE, q.qpn, c.base, 0, static_cast<uint32_t>(count));
+    if (later) *unnoted = static_cast<uint32_t>(count);
     // All under way at once with the addition; what may acquire comes last since later reads would wait for it.
     c.ready = load_word(q, &qp->ready);
     if (!target::CHECKED) {
@@ -93,6 +97,8 @@ GDA_DEVICE claim reserve(gda_qp* qp, const queue_view& q, uint64_t count, uint32
     // The difference has far less than 32 bits: the ring, and tickets of threads that wait.
     bool room = static_cast<uint32_t>(c.base + count - done) <= static_cast<uint32_t>(q.depth);
     if (__builtin_expect(c.status == 0 && room, 1)) return c;
+    if (later) trace(prm::TRACE_RESERVE, q.qpn, c.base, 0, static_cast<uint32_t>(count));
+    if (later) *unnoted = 0;
     return await_room(qp, c);
 }
 

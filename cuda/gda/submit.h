@@ -42,8 +42,10 @@ GDA_DEVICE manner manner_of(uint32_t flags, bool last) {
 // A completion names the first block of its WQE, so a ticket is the index behind that one. `done` may thus lie short of
 // what is complete by the last WQE's other blocks, until a later request completes.
 template <class Request>
-GDA_DEVICE gda_ticket store_at(const queue_view& q, uint64_t index, const Request& request, manner m) {
-    store_request(q, index, request, conduct(is_signaled(q, index, extent<Request>::BLOCKS, m.signaled), m.fenced));
+GDA_DEVICE gda_ticket store_at(const queue_view& q, uint64_t index, const Request& request, manner m,
+                               uint32_t unnoted = 0) {
+    bool signaled = is_signaled(q, index, extent<Request>::BLOCKS, m.signaled);
+    store_request(q, index, request, conduct(signaled, m.fenced, unnoted));
     return index + extent<Request>::LAST + 1;
 }
 
@@ -61,9 +63,10 @@ GDA_DEVICE void note_silent(gda_qp* qp, const queue_view& q, uint64_t end, manne
 
 template <class Request>
 GDA_DEVICE gda_ticket submit_owned(gda_qp* qp, const queue_view& q, const Request& request, manner m) {
-    claim c = reserve(qp, q, extent<Request>::BLOCKS, extent<Request>::BLOCKS);
+    uint32_t unnoted = 0;
+    claim c = reserve(qp, q, extent<Request>::BLOCKS, extent<Request>::BLOCKS, &unnoted);
     if (c.status != 0) return GDA_TICKET_FAILED | c.status;
-    gda_ticket ticket = store_at(q, c.base, request, m);
+    gda_ticket ticket = store_at(q, c.base, request, m, unnoted);
     note_silent<Request>(qp, q, c.base + c.count, m);
     publish_owned(qp, q, c, m.more);
     return ticket;
@@ -78,8 +81,9 @@ GDA_DEVICE gda_ticket submit_together(gda_qp* qp, const queue_view& q, const Req
     claim c = refused(0);
     c.count = lanes * BLOCKS;
     uint64_t seen = 0;
+    uint32_t unnoted = 0;
     if (g.rank == 0) {
-        c = reserve(qp, q, c.count, BLOCKS);
+        c = reserve(qp, q, c.count, BLOCKS, lanes == 1 ? &unnoted : nullptr);
         if (!q.owned && c.status == 0) seen = park_early(q, c);
     }
     // One word for all lanes: the first index, or the refusal as in a ticket.
@@ -87,7 +91,7 @@ GDA_DEVICE gda_ticket submit_together(gda_qp* qp, const queue_view& q, const Req
     if (__builtin_expect(gda_failed(base), 0)) return base;
     c.base = base;
     gda_ticket ticket = 0;
-    if (g.rank < lanes) ticket = store_at(q, c.base + g.rank * BLOCKS, request, m);
+    if (g.rank < lanes) ticket = store_at(q, c.base + g.rank * BLOCKS, request, m, unnoted);
     if (g.rank + 1 == lanes) note_silent<Request>(qp, q, c.base + c.count, m);
     target::sync(g);  // all lanes' WQEs are written before the leader publishes them
     if (g.rank == 0) {

@@ -21,7 +21,7 @@ struct gda_trace_event {
 // Before the events. Two moments at which both clocks were read: where a ring's times lie on the monotonic clock.
 struct gda_trace_ring {
     uint64_t magic;  // TRACE_MAGIC, once all else is filled in
-    uint64_t next;   // events ever noted; the next one's slot is this modulo 2^log_events
+    uint64_t next;   // places ever taken; the next one is this modulo 2^log_events
     uint32_t log_events;
     uint32_t skip;  // of a mask: requests with a bit of it in their index are left out
     uint32_t pid;
@@ -31,7 +31,10 @@ struct gda_trace_ring {
     uint64_t last_time;
     uint64_t last_ns;
     uint32_t clock;  // enum trace_clock
-    uint8_t reserved[60];
+    // So many places after each other are one writer's, its events in the order of time. What it has not filled is
+    // older than the first of them. 0: each place by itself.
+    uint32_t group;
+    uint8_t reserved[56];
 };
 
 static_assert(sizeof(gda_trace_event) == gda::prm::TRACE_EVENT_BYTES, "read by offset");

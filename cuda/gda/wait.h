@@ -32,20 +32,23 @@ GDA_DEVICE gda_status refusal(const gda_qp* qp, gda_ticket ticket) {
 // Until all below `end` is done. With `all`, also what has no completion of its own.
 GDA_DEVICE gda_status await_done(gda_qp* qp, const queue_view& q, gda_ticket end, uint64_t deadline_ns, bool all) {
     uint64_t give_up_at = 0;
+    gda_ticket ticket = end;
     for (;;) {
-        gda_status status = outcome(qp, q, end, poll(qp, q).end);
-        if (gda_code(status) != prm::GDA_TIMEOUT) return status;
+        uint64_t found = 0;
+        gda_status status = outcome(qp, q, end, poll(qp, q, &found).end);
+        if (gda_code(status) != prm::GDA_TIMEOUT) return traced_end(q.qpn, ticket, status, found);
+        if (found != 0) trace(prm::TRACE_POLL, q.qpn, found - 1);
         // The note may come late, from a thread that has just reserved: hence in every turn.
         if (all && load_word(q, &qp->silent) >= end) {
             end = submit(qp, q, nop_request(), manner_of(0, true));
-            if (gda_failed(end)) return refusal(qp, end);
+            if (gda_failed(end)) return traced_end(q.qpn, ticket, refusal(qp, end));
             all = false;
         }
         if (give_up_at == 0) {
             give_up_at = moment_after(deadline_ns);
             ring_deferred(qp, q, end);
         } else if (target::clock_ns() >= give_up_at) {
-            return status;
+            return traced_end(q.qpn, ticket, status);
         }
         target::idle();
     }
@@ -71,7 +74,7 @@ GDA_API gda_status gda_wait(gda_qp* qp, gda_ticket ticket, uint64_t deadline_ns)
     gda_status status = gda::check_queue(qp);
     if (status != 0) return status;
     gda::queue_view q = gda::view(qp);
-    return gda::traced_end(q.qpn, ticket, gda::await_done(qp, q, ticket, deadline_ns, false));
+    return gda::await_done(qp, q, ticket, deadline_ns, false);
 }
 
 // Waits for everything that was posted to the queue before the call, by any thread. If the last request has no
@@ -81,5 +84,5 @@ GDA_API gda_status gda_flush(gda_qp* qp, uint64_t deadline_ns) {
     if (status != 0) return status;
     gda::queue_view q = gda::view(qp);
     gda_ticket all = gda::load_word(q, &qp->reserved);
-    return gda::traced_end(q.qpn, all, gda::await_done(qp, q, all, deadline_ns, true));
+    return gda::await_done(qp, q, all, deadline_ns, true);
 }

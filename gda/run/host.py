@@ -20,14 +20,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gda import config
+from gda import config, formats
 from gda.errors import ArgumentError, CompileError, UnavailableError
 from gda.run.arguments import Packed
 from gda.run.cache import cached, key_of, tree_digest
 from gda.run.compile import include_directory
 from gda.run.meters import SYMBOL, meter_names, no_meters
 from gda.run.source import for_host
-from gda.run.traces import RING_BYTES, SKIP, TRACE_BYTES, used_bytes
+from gda.run.traces import GROUP, RING_BYTES, SKIP, TRACE_BYTES, used_bytes
 from gda.run.traces import SYMBOL as TRACE_SYMBOL
 
 __all__ = ["CONVERGED", "Compiler", "HostModule", "HostRun", "find_compiler"]
@@ -230,6 +230,7 @@ class HostModule:
         memory = (ctypes.c_uint8 * TRACE_BYTES).in_dll(self._library, TRACE_SYMBOL)
         ctypes.memset(memory, 0, RING_BYTES)
         ctypes.c_uint32.from_buffer(memory, SKIP).value = skip
+        ctypes.c_uint32.from_buffer(memory, GROUP).value = int(formats.TRACE_GROUP)
         return self.moment()
 
     def moment(self) -> tuple[int, int]:

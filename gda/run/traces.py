@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from gda import formats
 
-__all__ = ["DEFINE", "LOG_EVENTS", "RING_BYTES", "SKIP", "SYMBOL", "TRACE_BYTES", "used_bytes"]
+__all__ = ["DEFINE", "GROUP", "LOG_EVENTS", "RING_BYTES", "SKIP", "SYMBOL", "TRACE_BYTES", "used_bytes"]
 
 LOG_EVENTS = 15
 DEFINE = f"-DGDA_TRACE={LOG_EVENTS}"
 SYMBOL = "gda_trace_memory"
 RING_BYTES = int(formats.TRACE_RING_BYTES)
 TRACE_BYTES = RING_BYTES + (int(formats.TRACE_EVENT_BYTES) << LOG_EVENTS)
-SKIP = formats.layouts["gda_trace_ring"].offset("skip")  # 32 bits; the rest of the header but `next` stays zero
+# 32 bits each; the rest of the header but `next` stays zero.
+SKIP = formats.layouts["gda_trace_ring"].offset("skip")
+GROUP = formats.layouts["gda_trace_ring"].offset("group")
 
 
 def used_bytes(header: bytes) -> int:

@@ -173,7 +173,7 @@ void complete(DeviceState& s, Cq* cq, const Qp& qp, const Completion& c) {
         GDA_SET(cqe64, entry, byte_cnt, c.bytes);
         GDA_SET(cqe64, entry, timestamp, s.now_ns);
     }
-    const uint64_t written = s.trace.time();  // before: a kernel may have read the entry when it is noted
+    const uint64_t written = s.trace.latest();  // before: a kernel may have read the entry when it is noted
     put(s, cq, entry);
     s.trace.note(TRACE_CQE, qp.number, c.index, c.bytes, error ? c.syndrome : 0, qp.remote_qpn, c.opcode, 0, written);
     if (error || c.solicited) cq->last_solicited = cq->producer;

@@ -105,7 +105,7 @@ void datagram_arrived(DeviceState& s, Qp* qp, const Packet& packet) {
     c.grh = CQE_HAS_GRH;
     s.trace.note(TRACE_ARRIVE, c.from_qpn, static_cast<uint32_t>(packet.note_index), packet.payload_bytes,
                  static_cast<uint32_t>(GDA_GET(bth, packet.header, psn)), qp->number,
-                 static_cast<uint32_t>(GDA_GET(bth, packet.header, opcode)));
+                 static_cast<uint32_t>(GDA_GET(bth, packet.header, opcode)), 0, Trace::NOW);
     c.network = GDA_GET(grh, grh, ip_version) == 6 ? CQE_NETWORK_IPV6 : CQE_NETWORK_IPV4;
     if (immediate) c.immediate = static_cast<uint32_t>(GDA_GET(immdt, deth + GDA_BYTES_OF(deth), imm));
     complete_receive(s, qp, c);

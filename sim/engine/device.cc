@@ -175,6 +175,7 @@ int step_one(DeviceState& s, bool outside) {
     if (!hold.owns_lock()) return BUSY;
     std::vector<PendingEvent> events;
     s.done = 0;
+    s.trace.begin();
     try {
         if (s.qps.size() || s.cqs.size()) {
             s.now_ns = s.clock.now_ns();

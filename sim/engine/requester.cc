@@ -96,7 +96,8 @@ void pump(DeviceState& s, Qp* qp) {
             qp->next = static_cast<uint16_t>(qp->next + m.blocks);
             s.report.count(Counter::wqes);
             s.profile.count(m.opcode, m.bytes, s.now_ns);
-            s.trace.note(TRACE_FETCH, qp->number, m.index, m.bytes, m.blocks, qp->remote_qpn, m.opcode);
+            s.trace.note(TRACE_FETCH, qp->number, m.index, m.bytes, m.blocks, qp->remote_qpn, m.opcode, 0,
+                         qp->send_ring.umem->gpu ? Trace::NOW : Trace::LATEST);  // a look there takes long
             ++s.done;
         } else if (!qp->sent[qp->cursor].syndrome && qp->sent[qp->cursor].packets) {  // again, or the rest of it
             Message& m = qp->sent[qp->cursor];
@@ -272,7 +273,8 @@ void produced(DeviceState& s, Qp* qp, uint16_t producer) {
                       {"blocks", qp->send_blocks}});
     }
     qp->producer = producer;
-    s.trace.note(TRACE_SEEN, qp->number, static_cast<uint16_t>(producer - 1), 0, ahead, qp->remote_qpn, 0);
+    s.trace.note(TRACE_SEEN, qp->number, static_cast<uint16_t>(producer - 1), 0, ahead, qp->remote_qpn, 0, 0,
+                 Trace::NOW);
     if (qp->announced_ns && static_cast<int16_t>(qp->announced - producer) <= 0) qp->announced_ns = 0;
     if (s.window_qp == qp) s.window_qp = nullptr;
     ++s.done;

@@ -280,7 +280,7 @@ void refuse(DeviceState& s, Qp* qp, uint32_t psn, aeth_syndrome answer, cqe_synd
     Values values = why.values;
     values.insert(values.begin(), {{"qp", qp->number}, {"psn", psn}});
     s.report.say(why.kind, std::string(qp->name) + ": refused a request of the peer: " + why.words, values);
-    s.trace.note(TRACE_REFUSE, qp->remote_qpn, TRACE_NO_INDEX, 0, psn, qp->number, answer);
+    s.trace.note(TRACE_REFUSE, qp->remote_qpn, TRACE_NO_INDEX, 0, psn, qp->number, answer, 0, Trace::NOW);
     if (reliable) {
         s.report.count(Counter::naks_sent);
         send_answer(s, qp, static_cast<uint8_t>(answer), psn);

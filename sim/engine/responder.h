@@ -25,7 +25,7 @@ bool not_allowed(DeviceState& s, Qp* qp, uint32_t psn, const char* what, const c
 // A request was carried out: noted in the trace, named as its requester names it.
 inline void trace_arrival(DeviceState& s, const Qp* qp, const Packet& packet, uint32_t psn) {
     s.trace.note(gda::prm::TRACE_ARRIVE, qp->remote_qpn, static_cast<uint32_t>(packet.note_index), packet.payload_bytes,
-                 psn, qp->number, static_cast<uint32_t>(GDA_GET(bth, packet.header, opcode)));
+                 psn, qp->number, static_cast<uint32_t>(GDA_GET(bth, packet.header, opcode)), 0, Trace::NOW);
 }
 
 // What was written to GPU memory before is not there yet, and the packet at hand must follow it. True: so must it come

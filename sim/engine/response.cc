@@ -132,7 +132,8 @@ void responded(DeviceState& s, Qp* qp, const Packet& packet) {
     }
     const uint32_t count = packets_for(qp, packet.payload_bytes);
     m->arrived += count;
-    s.trace.note(TRACE_RESPONSE, qp->number, m->index, packet.payload_bytes, psn, qp->remote_qpn, m->opcode);
+    s.trace.note(TRACE_RESPONSE, qp->number, m->index, packet.payload_bytes, psn, qp->remote_qpn, m->opcode, 0,
+                 Trace::NOW);
     if (m->arrived == m->packets) --qp->fetches;
     ++s.done;
     advance(s, qp, psn_add(psn, count - 1));

@@ -160,7 +160,8 @@ void no_answer(DeviceState& s, Qp* qp) {
     --qp->retries_left;
     s.report.count(Counter::retries);
     s.report.count(Counter::ack_timeouts);
-    s.trace.note(TRACE_TIMEOUT, qp->number, qp->sent.front().index, 0, psn_add(qp->acked_psn, 1), qp->remote_qpn, 0);
+    s.trace.note(TRACE_TIMEOUT, qp->number, qp->sent.front().index, 0, psn_add(qp->acked_psn, 1), qp->remote_qpn, 0, 0,
+                 Trace::NOW);
     qp->link = s.port->route(qp->remote_gid);  // the address may have an owner now
     go_back(qp, psn_add(qp->acked_psn, 1));
     await(s, qp);
@@ -171,7 +172,8 @@ void answered(DeviceState& s, Qp* qp, const Packet& packet) {
     const uint32_t psn = static_cast<uint32_t>(GDA_GET(bth, packet.header, psn));
     const uint8_t* aeth = operation_headers(packet);
     const uint32_t syndrome = static_cast<uint32_t>(GDA_GET(aeth, aeth, syndrome));
-    s.trace.note(TRACE_ACK, qp->number, qp->sent.front().index, 0, psn, qp->remote_qpn, syndrome);
+    s.trace.note(TRACE_ACK, qp->number, qp->sent.front().index, 0, psn, qp->remote_qpn, syndrome, 0,
+                 s.port->in_place(qp->link) ? Trace::LATEST : Trace::NOW);
     // Of a positive answer: all up to psn. Of any other: all before it.
     const bool positive = syndrome <= AETH_ACK;  // what is below counts credits, which nobody here waits for
     uint32_t acked = positive ? psn : psn_add(psn, 0xffffff);

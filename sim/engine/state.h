@@ -445,6 +445,7 @@ class Hold {
         s.callers.fetch_add(1);
         s.lock.lock();
         s.callers.fetch_sub(1);
+        s.trace.begin();
     }
     ~Hold() { state_.lock.unlock(); }
     Hold(const Hold&) = delete;

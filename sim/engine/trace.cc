@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -21,8 +22,9 @@ using namespace gda::prm;
 namespace {
 
 const uint32_t MOST_LOG_EVENTS = 24;
-const uint64_t SYNCHRONIZE_EVERY = 256;       // events; and after so many ticks, about two milliseconds:
-const uint64_t SYNCHRONIZE_TICKS = 1u << 22;  // a process that is killed has read both clocks lately
+// A process that is killed has read both clocks lately: first after so many ticks, then each time after twice as many,
+// in the end every two milliseconds.
+const uint64_t FIRST_SYNCHRONIZE_TICKS = 1u << 16, SYNCHRONIZE_TICKS = 1u << 22;
 
 uint64_t monotonic_ns() {
     timespec t;
@@ -79,6 +81,8 @@ bool Trace::open(const std::string& directory, uint32_t slot, uint32_t log_event
     ring_->slot = slot;
     ring_->clock = TRACE_CLOCK_TICKS;
     read_both(&ring_->first_time, &ring_->first_ns);
+    next_ = reading_ = 0;
+    virtual_ = Clock::is_virtual() ? TRACE_VIRTUAL : 0;
     synchronize();
     __atomic_store_n(&ring_->magic, uint64_t{TRACE_MAGIC}, __ATOMIC_RELEASE);
     return true;
@@ -92,28 +96,36 @@ void Trace::close() {
 }
 
 void Trace::synchronize() {
-    if (ring_) read_both(&ring_->last_time, &ring_->last_ns);
+    if (!ring_) return;
+    read_both(&ring_->last_time, &ring_->last_ns);
+    const uint64_t so_far = ring_->last_time - ring_->first_time;
+    synchronize_at_ = ring_->last_time + std::min(std::max(so_far, FIRST_SYNCHRONIZE_TICKS), SYNCHRONIZE_TICKS);
 }
 
-uint64_t Trace::read_clock() { return Clock::is_virtual() ? Clock().now_ns() : gda::ticks(); }
+uint64_t Trace::read_otherwise() {
+    if (!Clock::is_virtual()) {
+        synchronize();
+        return reading_;
+    }
+    virtual_ = TRACE_VIRTUAL;
+    return reading_ = Clock().now_ns();
+}
 
-void Trace::write(trace_kind kind, uint32_t qpn, uint32_t index, uint64_t bytes, uint32_t aux, uint32_t lane,
-                  uint32_t opcode, uint32_t flags, uint64_t time) {
+// The clock is read before anything is written: a processor may finish everything before a reading, which the rest
+// would then wait for.
+void Trace::write(What what, uint32_t qpn, uint32_t index, uint32_t bytes, uint32_t aux, uint32_t lane, uint64_t time) {
     if ((index & skip_) && index != TRACE_NO_INDEX) return;
-    const uint64_t next = ring_->next;
-    gda_trace_event& e = events_[next & mask_];
-    e.time = time ? time : read_clock();
+    if (time <= NOW) time = time == LATEST && reading_ ? reading_ : read();
+    what.flags = static_cast<uint16_t>(what.flags | virtual_);
+    gda_trace_event& e = events_[next_++ & mask_];
+    e.time = time;
     e.qpn = qpn;
     e.index = index;
-    e.bytes = static_cast<uint32_t>(bytes);
+    e.bytes = bytes;
     e.aux = aux;
     e.lane = lane;
-    e.kind = static_cast<uint8_t>(kind);
-    e.opcode = static_cast<uint8_t>(opcode);
-    e.flags = static_cast<uint16_t>(flags | (Clock::is_virtual() ? TRACE_VIRTUAL : 0));
-    __atomic_store_n(&ring_->next, next + 1, __ATOMIC_RELEASE);
-    const bool late = !(e.flags & TRACE_VIRTUAL) && e.time - ring_->last_time > SYNCHRONIZE_TICKS;
-    if (next % SYNCHRONIZE_EVERY == 0 || late) synchronize();
+    std::memcpy(&e.kind, &what, sizeof what);
+    __atomic_store_n(&ring_->next, next_, __ATOMIC_RELEASE);
 }
 
 }  // namespace sim

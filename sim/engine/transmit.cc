@@ -145,7 +145,8 @@ bool hand_over(DeviceState& s, Qp* qp, const Message& m, Link* link, uint32_t pa
     packet->note_index = m.index;
     packet->note_again = psn_difference(qp->cursor_psn, qp->fresh_psn) < 0;
     if (s.port->capture().on()) packet->note_words = who_posted(s, qp, m);
-    const uint64_t left = s.trace.time();  // a loopback delivers within the call
+    // Before: a loopback delivers within the call. Others may take long.
+    const uint64_t left = s.port->in_place(link) ? s.trace.latest() : s.trace.now();
     if (!link->send(*packet)) {
         s.report.count(Counter::link_full);
         return false;

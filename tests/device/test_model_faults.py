@@ -93,7 +93,7 @@ LAST_DOORBELL = """    target::doorbell_record_before_doorbell(q.scope);
     target::store_doorbell(q.doorbell, doorbell_value(q, end));
 }"""
 ONE_REQUEST = "    if (end - rung != 1) return target::store_doorbell(q.doorbell, doorbell_value(q, end));\n"
-STORE = "    if (g.rank < lanes) ticket = store_at(q, c.base + g.rank * BLOCKS, request, m);\n"
+STORE = "    if (g.rank < lanes) ticket = store_at(q, c.base + g.rank * BLOCKS, request, m, unnoted);\n"
 PUBLISH = "            publish_shared(qp, q, c, seen, m.more);\n"
 NOTE_BARRIER = "        target::wqe_before_doorbell_record(q.scope);  // here before the note\n"
 RING = "        ring_or_defer(qp, q, end, more);\n"
@@ -105,7 +105,7 @@ FOR_OTHERS = "        target::earlier_slots_before_mine(q.scope);\n        ring_
 PARK = "target::exchange_if(window_word(q.window, t.end), t.word, parked_at(t.end) | written(t.word));"
 LOOK = "if ((seen & FLAGS) == parked_at(slot)) found = slot;"
 CONSUMER = "        // The record frees entries for the NIC;"
-TAKE_IN = "        take_in(qp, q, done, all);\n"
+TAKE_IN = "        take_in(qp, q, done, all, unnoted);\n"
 
 # Steps that change places, or are left out.
 SWAPPED = (

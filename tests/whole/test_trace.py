@@ -87,6 +87,42 @@ def test_requests_in_flight_are_told_apart(kernel: gda.Kernel, nic: gda.Nic) -> 
         assert (t.puts[later] - t.puts[earlier] > -SLACK_NS).all(), (earlier, later)
 
 
+FULL = r"""
+#include <gda/gda.h>
+GDA_KERNEL(fill)(gda_qp* qp, gda_mr dst, gda_mr src, uint32_t puts, gda_status* status) {
+    for (uint32_t i = 0; i < puts; ++i) gda_put(qp, dst, 0, src, 0, 64);
+    *status = gda_flush(qp, GDA_S(5));
+}
+"""
+
+
+def test_a_reservation_that_waits_for_room_is_seen_to_wait(nic: gda.Nic) -> None:
+    """Reservation and writing are one reading of the clock, unless the ring is full in between."""
+    kernel = gda.Kernel(FULL, target="host", trace=True)
+    with trace.record() as t:
+        source, target = nic.allocate(4096), nic.allocate(4096)
+        a, _b = nic.loopback_pair(depth=16)
+        kernel.fill[1, 1](a, target, source, 64)
+    assert sorted(t.puts["index"].tolist()) == list(range(64))
+    assert (t.puts["reserve"] > 0).all()
+    apart = t.puts["write"] - t.puts["reserve"]
+    assert (apart >= 0).all()
+    assert apart[0] == 0
+    assert apart.max() > 0
+
+
+def test_what_the_nic_does_in_one_step_has_one_reading(kernel: gda.Kernel, nic: gda.Nic) -> None:
+    """But for what comes from outside: the doorbell, and the payload at the peer."""
+    with trace.record() as t:
+        source, target = nic.allocate(4096), nic.allocate(4096)
+        a, _b = nic.loopback_pair()
+        for _ in range(20):
+            kernel.gda_kernel_put[1, 1](a, target, 0, source, 0, 64, LIMIT_NS)
+    before, after = t.puts["wire"] == t.puts["seen"], t.puts["cqe"] == t.puts["peer"]
+    assert (before & after).any(), "a step may be interrupted, but not each"
+    assert (t.puts["peer"] > t.puts["wire"]).all()
+
+
 def test_a_packet_that_is_lost_is_sent_again(kernel: gda.Kernel, nic: gda.Nic) -> None:
     with faults("drop request first=1,wqe=0"), trace.record() as t:
         source, target = nic.allocate(4096), nic.allocate(4096)

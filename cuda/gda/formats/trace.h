@@ -15,6 +15,9 @@ enum trace_kind {
     TRACE_RING = 3,     // begins to tell the NIC, by record and doorbell, of all up to `index`
     TRACE_POLL = 4,     // found in the completion queue that all up to `index` are complete
     TRACE_DONE = 5,     // its wait ended: `index` is that of the ticket, `aux` the status code
+    // Two at once, where one reading of the clock does for both: a trace has each of them.
+    TRACE_POSTED = 6,  // RESERVE of `aux` slots, and WRITE into the first
+    TRACE_FOUND = 7,   // POLL up to `bytes`, and DONE
     // The NIC: `index` has 16 bits. Of the requester `qpn` is its own and `lane` its peer's; the responder names the
     // requester's as `qpn`, its own as `lane`, and in `aux` the PSN, which leads to the index.
     TRACE_SEEN = 16,      // has learned of all up to `index`, `aux` blocks of them new
@@ -50,6 +53,7 @@ enum trace_limits {
     TRACE_MAGIC = 0x3165636172746467,
     TRACE_EVENT_BYTES = 32,
     TRACE_RING_BYTES = 128,
+    TRACE_GROUP = 8,              // of a ring that kernels on the CPU write
     TRACE_NO_INDEX = 0xffffffff,  // who noted it does not know the WQE: the PSN leads to it
 };
 

@@ -21,26 +21,24 @@ __attribute__((visibility("default"), aligned(64))) unsigned char gda_trace_memo
 namespace gda {
 namespace target {
 
+// The target's part of an event, see cuda/gda/trace.h.
+//   TRACE_JOINS        two steps that a thread takes one right behind the other are one event, with one reading of the
+//                      clock: on a CPU a reading takes longer than the step between them
+//   GDA_TRACER         how the function that makes an event is compiled
+//   trace_next(next)   the place of this event, counted from the first ever. Nobody waits for it
+//   trace_time()       the clock
+//   trace_lane()       the thread's number in its grid
+static constexpr uint64_t TRACE_GROUP = 8;  // places that a block of the CPU target takes at once
+
 #if defined(GDA_TRACE)
 static constexpr bool TRACED = true;
 static constexpr uint64_t TRACE_EVENTS = static_cast<uint64_t>(1) << GDA_TRACE;
 GDA_DEVICE unsigned char* trace_memory() { return gda_trace_memory; }
-// The number of this event: one addition, of which nobody waits for the order of anything else.
-GDA_DEVICE uint64_t trace_next(uint64_t* next) {
 #if defined(__CUDACC__)
-    return atomicAdd(reinterpret_cast<unsigned long long*>(next), 1ull);
-#else
-    return __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
-#endif
-}
-GDA_DEVICE uint64_t trace_time() {
-#if defined(__CUDACC__)
-    return clock_ns();
-#else
-    return ticks();
-#endif
-}
-// The thread's number in its grid.
+#define GDA_TRACER GDA_DEVICE
+static constexpr bool TRACE_JOINS = false;
+GDA_DEVICE uint64_t trace_next(uint64_t* next) { return atomicAdd(reinterpret_cast<unsigned long long*>(next), 1ull); }
+GDA_DEVICE uint64_t trace_time() { return clock_ns(); }
 GDA_DEVICE uint32_t trace_lane() {
     uint64_t block =
         blockIdx.x + static_cast<uint64_t>(gridDim.x) * (blockIdx.y + static_cast<uint64_t>(gridDim.y) * blockIdx.z);
@@ -48,7 +46,24 @@ GDA_DEVICE uint32_t trace_lane() {
     return static_cast<uint32_t>(block * threads + thread_of_block());
 }
 #else
+// Out of line, and no turns are counted there: in line an event costs twice as much.
+#define GDA_TRACER static __attribute__((noinline, unused)) GDA_NO_TURNS
+static constexpr bool TRACE_JOINS = true;
+// Blocks are threads of the system. Each takes places by the group, since an addition that all share is dear; what it
+// leaves of a group stays as it was, which readers see by the time.
+GDA_WORD uint64_t trace_next(uint64_t* next) {
+    uint64_t place = gda_host_here->trace_next;
+    if (place % TRACE_GROUP == 0) place = __atomic_fetch_add(next, TRACE_GROUP, __ATOMIC_RELAXED);
+    gda_host_here->trace_next = place + 1;
+    return place;
+}
+GDA_WORD uint64_t trace_time() { return ticks(); }
+GDA_WORD uint32_t trace_lane() { return gda_host_self->number; }
+#endif
+#else
+#define GDA_TRACER GDA_DEVICE
 static constexpr bool TRACED = false;
+static constexpr bool TRACE_JOINS = false;
 static constexpr uint64_t TRACE_EVENTS = 1;
 GDA_DEVICE unsigned char* trace_memory() { return nullptr; }
 GDA_DEVICE uint64_t trace_next(uint64_t*) { return 0; }

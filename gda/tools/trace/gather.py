@@ -15,11 +15,9 @@ from gda import formats
 from gda.errors import ArgumentError
 from gda.notes import Notes, Ring
 from gda.tools.trace.events import EVENT, RAW, Actor, Array, kind
+from gda.tools.trace.rings import HEADER, ring_events
 
-__all__ = ["Gathered", "gather_directory", "gather_process", "nanoseconds", "ring_events"]
-
-_HEADER = formats.layouts["gda_trace_ring"]
-
+__all__ = ["Gathered", "gather_directory", "gather_process", "nanoseconds"]
 
 Moments = list[tuple[int, int]]  # of another clock, and of the monotonic one in nanoseconds
 
@@ -62,16 +60,6 @@ class Gathered:
         return len(self.texts) - 1
 
 
-def ring_events(data: bytes, log_events: int | None = None) -> tuple[dict[str, Any], Array, int]:
-    """Header, events in the order in which they were noted, and how many older ones are lost."""
-    header = _HEADER.unpack(data[: _HEADER.bytes])
-    slots = 1 << (header["log_events"] if log_events is None else log_events)
-    noted = header["next"]
-    held = np.frombuffer(data, RAW, min(noted, slots), _HEADER.bytes)
-    first = noted % slots if noted > slots else 0
-    return header, np.concatenate([held[first:], held[:first]]), max(0, noted - slots)
-
-
 def nanoseconds(times: Array, moments: Moments) -> tuple[Array, dict[str, float]]:
     """Times of another clock on the monotonic one: along the line through the first and the last moment.
 
@@ -91,7 +79,7 @@ def nanoseconds(times: Array, moments: Moments) -> tuple[Array, dict[str, float]
 
 def _add_nic(found: Gathered, path: Path) -> None:
     data = path.read_bytes()
-    if len(data) < _HEADER.bytes:
+    if len(data) < HEADER.bytes:
         return
     header, raw, lost = ring_events(data)
     if header["magic"] != formats.TRACE_MAGIC:

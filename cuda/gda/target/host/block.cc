@@ -59,8 +59,12 @@ bool block::prepare_stacks() {
 std::string block::run(gda_host_dim index, uint32_t number) {
     const gda_host_dim& size = shared_.request.threads;
     uintptr_t shared = reinterpret_cast<uintptr_t>(dynamic_shared_.data());
-    here_ = {index, size, shared_.request.blocks, reinterpret_cast<void*>((shared + 63) & ~uintptr_t{63}),
-             shared_.request.fence_hook};
+    here_ = {index,
+             size,
+             shared_.request.blocks,
+             reinterpret_cast<void*>((shared + 63) & ~uintptr_t{63}),
+             shared_.request.fence_hook,
+             0};
     random_ = shared_.request.seed * 2654435761u + number * 40503u + 1;
     if (random_ == 0) random_ = 1;
     head_ = queued_ = idlers_ = arrived_ = 0;
@@ -71,7 +75,7 @@ std::string block::run(gda_host_dim index, uint32_t number) {
     for (uint32_t i = 0; i < threads_; ++i) {
         fiber& f = fibers_[i];
         f.number = i;
-        f.self = {{i % size.x, i / size.x % size.y, i / size.x / size.y}, i % WARP};
+        f.self = {{i % size.x, i / size.x % size.y, i / size.x / size.y}, i % WARP, number * threads_ + i};
         warp_of(f).alive |= 1u << f.self.lane;
         prepare(&f.where, stacks_[i], &block::enter, &f);
         make_tsan_fiber(&f.where);

@@ -29,11 +29,13 @@ struct gda_host_dim {
 struct gda_host_thread {
     gda_host_dim index;
     uint32_t lane;
+    uint32_t number;  // in the grid
 };
 struct gda_host_block {
     gda_host_dim index, threads, blocks;
     void* dynamic_shared;
     void (*fence_hook)(int event);  // of the launch
+    uint64_t trace_next;            // target/trace.h: this block's next place in the ring, 0 at first
 };
 extern __thread gda_host_thread* gda_host_self GDA_HOST_LOCAL;
 extern __thread gda_host_block* gda_host_here GDA_HOST_LOCAL;
