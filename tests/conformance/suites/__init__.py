@@ -6,4 +6,6 @@ from __future__ import annotations
 from ..results import Suite
 from . import capture, perftest, pingpong, pyverbs, rxe, ucx
 
-SUITES: list[Suite] = [pyverbs.SUITE, pingpong.SUITE, perftest.SUITE, ucx.SUITE, capture.SUITE, rxe.SUITE]
+SUITES: list[Suite] = [
+    pyverbs.SUITE, pingpong.SUITE, perftest.SUITE, ucx.SUITE, capture.SUITE, rxe.SUITE, rxe.PROXY_SUITE,
+]  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..results import Case, Host, NotInstalledError, Result, Suite
-from ..rxe import compare, interop, kernel, record, streams
+from ..rxe import compare, interop, kernel, proxied, record, streams
 from ..rxe.remote import Remote
 from ..rxe.rows import ROWS
 
@@ -77,9 +77,27 @@ def _interoperate(c: interop.Combination, ends: tuple[Remote, Remote], streams_a
         interop.exchange(c, ends)
 
 
+def proxy(host: Host) -> Iterator[Result]:
+    """Kernels whose requests the proxy posts, on the kernel's soft-RoCE: alone, and with the software NIC as peer."""
+    _ready()
+    begun = time.monotonic()
+    try:
+        for name, wrong in proxied.outcomes(Path(host.directory)):
+            yield Result(f"proxy.{name}", "failed" if wrong else "passed", wrong, time.monotonic() - begun)
+            begun = time.monotonic()
+    except AssertionError as error:
+        yield Result("proxy.run", "failed", str(error), time.monotonic() - begun)
+
+
 def cases() -> list[Case]:
     """Both need a guest."""
     return [Case("answers", answers, ci=False), Case("interoperation", interoperation, ci=False)]
 
 
+def proxy_cases() -> list[Case]:
+    """A guest of its own."""
+    return [Case("proxy", proxy, ci=False)]
+
+
 SUITE = Suite("rxe", "the Linux kernel's soft-RoCE in a guest", cases, 900)
+PROXY_SUITE = Suite("rxe-proxy", "the proxy on the Linux kernel's soft-RoCE", proxy_cases, 1500)
