@@ -5,7 +5,7 @@
 // Specification, "Transaction Ordering".
 //
 // Words. GDA_DEVICE qualifies a device function, GDA_MEMBER one of a class, GDA_API one that kernels call,
-// GDA_COLD one that is rarely run, and
+// GDA_COLD one that is rarely run, or long and used at many places: it stands once, and
 // GDA_KERNEL(name)(parameters) declares a kernel that Python can launch. CHECKED is false when the code is compiled
 // with GDA_UNCHECKED: posting then checks nothing, to measure what its checks cost (python -m gda bench post
 // --unchecked).

@@ -28,6 +28,35 @@
 
 namespace gda {
 
+// The parts that are long when compiled stand once, not at each of their many uses: a kernel would be several times as
+// long, for its compiler and for a GPU that has to fetch it.
+
+// A put with a signal behind it, or, of no bytes, the signal alone.
+GDA_COLD gda_ticket put_in_call(const gda_team& team, uint32_t peer, const gda_window& window, uint64_t offset,
+                                const gda_mr& source, uint64_t source_offset, uint64_t bytes, const gda_window& signals,
+                                uint64_t word, uint64_t value, uint32_t channel) {
+    if (bytes == 0) return gda_signal_to(team, peer, signals, word, value, GDA_SIGNAL_SET, channel);
+    return gda_put_signal_to(team, peer, window, offset, source, source_offset, bytes, signals, word, value,
+                             GDA_SIGNAL_SET, channel);
+}
+template <class T>
+GDA_COLD gda_ticket tell_in_call(const gda_team& team, uint32_t peer, const gda_window& signals, uint64_t word,
+                                 const T& value, uint32_t channel) {
+    return gda_put_value(gda_queue_of(team, peer, channel), gda_memory_of(signals, peer), word * sizeof(uint64_t),
+                         value, GDA_MORE);
+}
+GDA_DEVICE uint64_t nanoseconds_until(uint64_t end_ns) {
+    uint64_t now = target::clock_ns();
+    return now < end_ns ? end_ns - now : 0;
+}
+GDA_COLD gda_status await_in_call(const uint64_t* word, uint64_t value, uint64_t end_ns) {
+    if (gda_test_signal(word, GDA_REACHED, value) == GDA_OK) return GDA_OK;
+    return gda_wait_signal(word, GDA_REACHED, value, nanoseconds_until(end_ns));
+}
+GDA_COLD gda_status flush_in_call(gda_qp* queue, uint64_t end_ns) {
+    return gda_flush(queue, nanoseconds_until(end_ns));
+}
+
 struct collective_call {
     const gda_team& team;
     const gda_window& signals;
@@ -55,8 +84,8 @@ struct collective_call {
     // Tells the peer that this rank has come to this call: its memory may be written.
     GDA_MEMBER void admit(uint32_t peer) {
         if (status != 0) return;
-        posted(peer,
-               gda_signal_to(team, peer, signals, first + team.size + team.rank, before + 1, GDA_SIGNAL_SET, channel));
+        posted(peer, put_in_call(team, peer, signals, 0, signals.mine, 0, 0, signals, first + team.size + team.rank,
+                                 before + 1, channel));
     }
     GDA_MEMBER void await_admission(uint32_t peer) { await_word(team.size + peer, before + 1, peer); }
 
@@ -64,10 +93,8 @@ struct collective_call {
     GDA_MEMBER void put(uint32_t peer, const gda_window& window, uint64_t offset, const gda_mr& source,
                         uint64_t source_offset, uint64_t bytes, uint64_t step) {
         if (status != 0) return;
-        uint64_t word = first + team.rank;
-        posted(peer, bytes == 0 ? gda_signal_to(team, peer, signals, word, before + step, GDA_SIGNAL_SET, channel)
-                                : gda_put_signal_to(team, peer, window, offset, source, source_offset, bytes, signals,
-                                                    word, before + step, GDA_SIGNAL_SET, channel));
+        posted(peer, put_in_call(team, peer, window, offset, source, source_offset, bytes, signals, first + team.rank,
+                                 before + step, channel));
     }
     GDA_MEMBER void await_arrival(uint32_t peer, uint64_t step) { await_word(peer, before + step, peer); }
 
@@ -75,13 +102,12 @@ struct collective_call {
     template <class T>
     GDA_MEMBER void tell(uint32_t peer, uint64_t word, const T& value) {
         if (status != 0) return;
-        posted(peer, gda_put_value(gda_queue_of(team, peer, channel), gda_memory_of(signals, peer),
-                                   (first + word) * sizeof(uint64_t), value, GDA_MORE));
+        posted(peer, tell_in_call(team, peer, signals, first + word, value, channel));
     }
 
     // All that went to the peer by this channel's queue has left: the sources may change.
     GDA_MEMBER void await_sent(uint32_t peer) {
-        if (status == 0) note(peer, gda_flush(gda_queue_of(team, peer, channel), left_ns()));
+        if (status == 0) note(peer, flush_in_call(gda_queue_of(team, peer, channel), end_ns));
     }
 
     // The end of the call. `steps` is how many it had, on whichever rank had most; on a failure it does not matter.
@@ -98,18 +124,12 @@ struct collective_call {
     }
     GDA_MEMBER void name(uint32_t peer) { target::store_owned(own_word(2 * team.size), peer + 1); }
 
-    GDA_MEMBER uint64_t left_ns() const {
-        uint64_t now = target::clock_ns();
-        return now < end_ns ? end_ns - now : 0;
-    }
-
     GDA_MEMBER void posted(uint32_t peer, gda_ticket ticket) {
-        if (gda_failed(ticket)) note(peer, gda_wait_for(team, peer, ticket, 0, channel));
+        if (gda_failed(ticket)) note(peer, refusal(gda_queue_of(team, peer, channel), ticket));
     }
 
     GDA_MEMBER void await_word(uint64_t word, uint64_t value, uint32_t peer) {
-        if (status != 0 || gda_test_signal(own_word(word), GDA_REACHED, value) == GDA_OK) return;
-        note(peer, gda_wait_signal(own_word(word), GDA_REACHED, value, left_ns()));
+        if (status == 0) note(peer, await_in_call(own_word(word), value, end_ns));
     }
 
     GDA_MEMBER uint64_t* own_word(uint64_t word) const {
