@@ -8,18 +8,20 @@ cheap, for CPU kernels to host memory; nothing runs on it at that moment.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from gda import formats
-from gda.errors import ArgumentError
+from gda import config, formats
+from gda.errors import ArgumentError, GdaError
 from gda.formats.fields import Buffer
 from gda.nic.gpu import Gpu
 from gda.nic.placement import Slab, left_to_graphs, make_slab
 
-__all__ = ["Addresses", "Handle", "window"]
+__all__ = ["Addresses", "Handle", "leave_count", "window"]
 
 _COUNTERS = ("reserved", "ready", "done", "error", "cq_consumed", "rung", "deferred", "silent", "flashes")
 _RECEIVE_COUNTERS = ("cq_base", "reserved", "ready", "received")
@@ -31,6 +33,16 @@ def window(position: int) -> bytes:
     words = [0] * (formats.layouts["gda_queue"].members["window"].bytes // 8)
     words[position // _WORD_SLOTS % len(words)] = _PARKED | position % _WORD_SLOTS << 32
     return b"".join(word.to_bytes(8, "little") for word in words)
+
+
+def leave_count(handle: Handle, posting: str) -> None:
+    """Called at the end of a queue pair with GDA_PROFILE: how much kernels of any kind have posted to it."""
+    try:
+        blocks = int(handle.read()["reserved"])
+    except GdaError:  # a kernel left the GPU's context unusable
+        return
+    with Path(f"{config.get('GDA_PROFILE')}.{os.getpid()}.queues").open("a") as told:
+        told.write(f"queue {posting} {blocks}\n")
 
 
 @dataclass(frozen=True)

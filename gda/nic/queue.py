@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gda import formats, notes
+from gda import config, formats, notes
 from gda.errors import ArgumentError, FieldError, NotConnectedError, UnavailableError
 from gda.nic import datagram, doorbell_modes, lint, request
 from gda.nic.addresses import find_again, wanted_index
@@ -28,7 +28,7 @@ from gda.nic.connection import (
     checked_mtu,
 )  # fmt: skip
 from gda.nic.direct import Direct
-from gda.nic.handle import Addresses, Handle
+from gda.nic.handle import Addresses, Handle, leave_count
 from gda.nic.lifetime import Resources, working
 from gda.nic.memory import Memory
 from gda.nic.placement import choose
@@ -158,6 +158,8 @@ class QueuePair(Visible):
             )
             self._handle = Handle(self._constants(), addresses, self.placement["handle"], fixed, nic.gpu)
             self._resources.callback(self._handle.close)
+            if config.get("GDA_PROFILE"):
+                self._resources.callback(functools.partial(leave_count, self._handle, self.posting))
             self._show()
         except BaseException:
             self._resources.close()

@@ -67,6 +67,7 @@ class Measured:
     threads: dict[str, float] = field(default_factory=dict)  # of its first process, by name and number
     nic_cpu_s: float = 0.0  # of them, the software NIC's, whose work a card does
     kernels: dict[str, int] = field(default_factory=dict)  # what gda's kernels did (cuda/gda/target/meter.h)
+    blocks: dict[str, int] = field(default_factory=dict)  # of 64 bytes, in gda's queue pairs: "direct", "proxy"
     sent: dict[str, int] = field(default_factory=dict)  # by this machine's ports meanwhile: bytes, packets
 
     @property
@@ -76,13 +77,18 @@ class Measured:
 
     @property
     def by_kernels(self) -> int:
-        """Requests that kernels posted: of `messages` on the software NIC, beside them on a card."""
+        """Requests that kernels posted, as far as they count; at least those of Numba's kernels do not."""
         return self.kernels.get("requests", 0)
 
     @property
+    def are_among(self) -> bool:
+        """Whether `messages` hold the kernels': the NIC sees all, calls of libibverbs only what the proxy posts."""
+        return self.on == "software" or self.blocks.get("proxy", 0) > 0
+
+    @property
     def by_cpu(self) -> int:
-        """Messages that the CPU posted."""
-        return self.messages if self.on == "card" else max(0, self.messages - self.by_kernels)
+        """Messages that the program's CPU code posted."""
+        return max(0, self.messages - self.by_kernels) if self.are_among else self.messages
 
     @property
     def bytes(self) -> int:
@@ -137,8 +143,9 @@ def verdict(seen: Measured) -> Verdict:
         f"{100 * small:.0f} % of the messages have at most {SMALL_BYTES} bytes",
         f"the host waited {100 * seen.wait_share:.0f} % of the time between the first message and the last",
     )
-    if seen.by_kernels and not seen.by_cpu:
-        return Verdict("no", "kernels post already", (f"kernels posted {seen.by_kernels} requests, the CPU none",))
+    if sum(seen.blocks.values()) and not seen.by_cpu:
+        posted = f"kernels posted {sum(seen.blocks.values())} basic blocks of requests, the CPU none"
+        return Verdict("no", "kernels post already", (posted,))
     if not seen.messages:
         return Verdict("no", "nothing was sent", ("the program posted no request to an RDMA NIC",))
     if seen.messages < FEW or seen.rate < FEW:
@@ -240,7 +247,7 @@ def _watch(running: subprocess.Popen[bytes], seen: Measured) -> None:
 
 
 def _take(text: str, seen: Measured) -> None:
-    """What a process wrote: sim/uverbs/profile.cc with Device::profile() or sim/calls, and gda/run/meters.py."""
+    """What a process wrote: NIC or sim/calls, both by sim/uverbs/profile.cc; gda/run/meters.py; gda/nic/handle.py."""
     known = {(one.operation, one.up_to_bytes): one for one in seen.sizes}
     for line in text.splitlines():
         kind, *words = line.split()
@@ -260,6 +267,8 @@ def _take(text: str, seen: Measured) -> None:
             one = known.setdefault(key, Sized(*key, 0, 0))
             one.messages += messages
             one.bytes += bytes_
+        elif kind == "queue":
+            seen.blocks[words[0]] = seen.blocks.get(words[0], 0) + int(words[1])
         elif kind == "meter":
             seen.kernels[words[0]] = seen.kernels.get(words[0], 0) + int(words[1])
         elif kind == "counter":
@@ -268,7 +277,7 @@ def _take(text: str, seen: Measured) -> None:
 
 
 _NEVER_SEEN = (
-    "kernels' requests are counted for gda.Kernel alone; kernels on a GPU wait unseen",
+    "requests are counted by kernels of gda.Kernel, of others' only the blocks; kernels on a GPU wait unseen",
     "threads that end between two looks, and those of child processes, are in the CPU time of all only",
 )
 NOT_SEEN = {
@@ -301,8 +310,11 @@ def profile_text(seen: Measured, judged: Verdict) -> str:
         f"messages: {seen.messages}, {seen.bytes} bytes, {seen.rate:.0f} a second for {seen.active_s:.3f} s, "
         f"{seen.doorbells_per_message:.2f} doorbells a message",
     ]
+    if seen.blocks:
+        blocks = ", ".join(f"{count} {how}" for how, count in sorted(seen.blocks.items()))
+        lines.append(f"basic blocks of 64 bytes that kernels filled in gda's queue pairs: {blocks}")
     if seen.kernels:
-        of = "of them" if seen.on == "software" else "beside them"
+        of = "of them" if seen.are_among else "beside them"
         words = ("requests", "payload_bytes", "doorbells", "polls")
         counts = ", ".join(f"{seen.kernels.get(word, 0)} {word.replace('_', ' ')}" for word in words)
         lines.append(f"by kernels, {of}: {counts}")

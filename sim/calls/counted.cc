@@ -7,6 +7,9 @@
 #include <time.h>
 
 #include <atomic>
+#include <new>
+#include <string>
+#include <utility>
 
 #include "sim/engine/profile.h"
 #include "sim/uverbs/profile.h"

@@ -83,7 +83,8 @@ kernel.posts[1, 1](c, target, source)
         ("RDMA read", 4096, 1, 4096), ("RDMA write", 8, 3, 24), ("RDMA write", 64, 8, 512),
         ("RDMA write", 1024, 2, 2000),
     ]  # fmt: skip
-    assert seen["messages"] == 15 and seen["processes"] == 1 and seen["counters"]["doorbells"] < 15
+    assert seen["messages"] >= 15 and seen["processes"] == 1  # with a NOP or more of flush
+    assert seen["counters"]["doorbells"] < seen["messages"]
     assert 0 < seen["doorbells_per_message"] < 1 and seen["polls"] >= 6 and seen["cpu_s"] > 0
     assert any(name.startswith("gda-sim") for name in seen["threads"])
     text = result.stdout
