@@ -14,15 +14,18 @@ import json
 import mmap
 import os
 import threading
+import time
 import weakref
 from typing import Any
 
-__all__ = ["HEAD_BYTES", "MAGIC", "NAME", "SLOTS", "SLOT_BYTES", "Place", "owner", "owners", "put"]
+__all__ = ["HEAD_BYTES", "MAGIC", "NAME", "SLOTS", "SLOT_BYTES", "Place", "Sign", "owner", "owners", "put"]
 
 NAME = "gda-live"
 MAGIC = b"gdaliveP"  # then the process's number and how many slots were ever used, 8 bytes each
 HEAD_BYTES, SLOT_BYTES, SLOTS = 64, 2048, 16384
 _LENGTH_BYTES = 4
+_NOTHING = bytes(_LENGTH_BYTES)
+_MOMENT_DIGITS = 20  # of a Sign's moment; blanks before a number are JSON
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -79,6 +82,11 @@ class _Memory:
             self.view[behind : behind + len(text)] = text
             self.view[at:behind] = len(text).to_bytes(_LENGTH_BYTES, "little")
 
+    def prepare(self, slot: int, text: bytes) -> None:
+        """Write a text that is not shown yet."""
+        behind = HEAD_BYTES + slot * SLOT_BYTES + _LENGTH_BYTES
+        self.view[behind : behind + len(text)] = text
+
     def give(self, slot: int) -> None:
         """Show nothing there any more."""
         with self.lock:
@@ -109,8 +117,86 @@ class Place:
             self._memory.give(slot)
 
 
+class Sign:
+    """Facts that are shown again and again, each time with the moment as `since_ns` (of the monotonic clock).
+
+    For what comes often and is short, such as a launch: its text is written once into each slot that it needs at a
+    time, and to show it or to hide it is to write a number. Several may be shown at once, by any threads. It keeps its
+    slots as long as it lives.
+    """
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        text = b'{"since_ns":' + b" " * _MOMENT_DIGITS + b"," + _encoded(facts).encode()[1:]
+        self._text = text[: SLOT_BYTES - _LENGTH_BYTES]
+        self._length = len(self._text).to_bytes(_LENGTH_BYTES, "little")
+        self._digits = _LENGTH_BYTES + text.index(b" ")
+        self._memory: _Memory | None = None
+        self._slots: list[int] = []
+        self._free: list[int] = []
+
+    def show(self) -> tuple[_Memory, int] | None:
+        """Show them from now on; what hide() takes, None where nobody can look."""
+        memory = self._memory
+        if memory is None or memory is not _memory:
+            memory = self._renew()
+        try:
+            slot = self._free.pop()
+        except IndexError:
+            slot = memory.take()
+            if slot < 0:
+                return None
+            self._slots.append(slot)
+            memory.prepare(slot, self._text)
+        at = HEAD_BYTES + slot * SLOT_BYTES
+        moment, view = at + self._digits, memory.view
+        view[moment : moment + _MOMENT_DIGITS] = b"%*d" % (_MOMENT_DIGITS, time.monotonic_ns())
+        view[at : at + _LENGTH_BYTES] = self._length
+        return memory, slot
+
+    def hide(self, shown: tuple[_Memory, int] | None) -> None:
+        """Show them no longer. What was shown before a fork is not the child's."""
+        if shown is None or shown[0] is not self._memory or shown[0] is not _memory:
+            return
+        at = HEAD_BYTES + shown[1] * SLOT_BYTES
+        shown[0].view[at : at + _LENGTH_BYTES] = _NOTHING
+        self._free.append(shown[1])
+
+    def _renew(self) -> _Memory:
+        """The first time, and in a forked child: the slots are the parent's."""
+        memory = _current()
+        with _making:
+            if self._memory is not memory:
+                self._slots, self._free = [], []
+                self._memory = memory
+        return memory
+
+    def __del__(self) -> None:
+        memory = self._memory
+        if memory is not None and memory is _memory:
+            for slot in self._slots:
+                memory.give(slot)
+
+
 _memory: _Memory | None = None
 _making = threading.Lock()
+
+
+def _current() -> _Memory:
+    """This process's memory."""
+    global _memory
+    with _making:
+        if _memory is None or _memory.process != os.getpid():
+            _memory = _Memory()
+        return _memory
+
+
+def _forget() -> None:
+    """In a forked child, which begins anew: to ask for the process's number at each launch would cost half of it."""
+    global _memory, _making
+    _memory, _making = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def put(facts: dict[str, Any], owner: object = None) -> Place:
@@ -119,11 +205,7 @@ def put(facts: dict[str, Any], owner: object = None) -> Place:
     `owner` is the object that they are about: in this process it can be asked, for it reaches memory that lies on a
     GPU; it is not kept alive.
     """
-    global _memory
-    with _making:
-        if _memory is None or _memory.process != os.getpid():
-            _memory = _Memory()
-    memory = _memory
+    memory = _current()
     slot = memory.take()
     place = Place(memory, slot)
     if slot >= 0:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -55,6 +56,12 @@ class StatusWord(Protocol):
         ...
 
 
+@functools.lru_cache(maxsize=1024)
+def _sign(name: str, where: str) -> present.Sign:
+    """What those who look from outside see of each launch of a kernel (gda/tools/live.py)."""
+    return present.Sign({"kernel": name, "where": where})
+
+
 class Launch:
     """A kernel that was started. Keeps its arguments alive until it has ended.
 
@@ -74,12 +81,15 @@ class Launch:
         self.is_captured = run.is_captured
         if run.is_captured and status is not None:
             status.keep()
-        self._shown = present.put({"kernel": name, "where": where, "since_ns": time.monotonic_ns()})
-        if run.is_captured:
-            self._shown.drop()  # it is not under way
+        self._sign = _sign(name, where)
+        self._shown = None if run.is_captured else self._sign.show()  # captured: it is not under way
 
     def __del__(self) -> None:
-        self._shown.drop()
+        self._hide()
+
+    def _hide(self) -> None:
+        shown, self._shown = self._shown, None
+        self._sign.hide(shown)
 
     def done(self) -> bool:
         """Whether the kernel has ended; never waits."""
@@ -132,7 +142,7 @@ class Launch:
     def _ended(self, timeout_s: float) -> bool:
         if not self._run.wait(timeout_s):
             return False
-        self._shown.drop()
+        self._hide()
         if self._number:
             notes.note("ENDED", self.name, index=self._number)
             self._number = 0
