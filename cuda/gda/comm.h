@@ -105,6 +105,27 @@ GDA_API gda_status gda_wait_here(const gda_window& signals, uint64_t index, uint
     return gda_wait_signal(signal, GDA_REACHED, value, deadline_ns);
 }
 
+// Waits until signal `index` of this rank has come `step` further than it was waited for before. How far that is lies
+// in the second half of the window (Signals of gda/comm makes it so): Python and kernels take turns, and nothing is
+// ever set back. One thread at a time waits for a signal.
+GDA_API gda_status gda_wait_next_here(const gda_window& signals, uint64_t index, uint64_t deadline_ns,
+                                      uint64_t step = 1) {
+    uint64_t half = signals.mine.bytes / sizeof(uint64_t) / 2;
+    if (index >= half) return gda::make_status(gda::prm::GDA_OUT_OF_BOUNDS, 0, 0);
+    uint64_t* epoch = const_cast<uint64_t*>(gda_signal_of(signals, half + index));
+    uint64_t value = gda::target::load_owned(epoch) + step;
+    gda_status status = gda_wait_here(signals, index, value, deadline_ns);
+    if (status == 0) gda::target::store_owned(epoch, value);
+    return status;
+}
+
+// Adds to signal `index` of the peer and fetches what it was before, to eight bytes here: a counter that many share.
+GDA_API gda_ticket gda_fetch_add_to(const gda_team& team, uint32_t peer, const gda_mr& result, uint64_t result_offset,
+                                    const gda_window& signals, uint64_t index, uint64_t add, uint32_t which = 0) {
+    return gda_fetch_add(gda_queue_of(team, peer, which), result, result_offset, gda_memory_of(signals, peer),
+                         index * sizeof(uint64_t), add);
+}
+
 // Waits for everything that was posted to all ranks; the deadline is that of each wait. The first failure is told.
 GDA_API gda_status gda_flush_all(const gda_team& team, uint64_t deadline_ns) {
     gda_status first = 0;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What programs of several processes use. Reading order: team (`gda.init`), window and part, signal, collectives/ (what
-a team has); bootstrap (how ranks find each other), record (what is checked of what they say), rendezvous and launchers
-(by what it travels), meeting (how two of them connect later).
+a team has); bootstrap (how ranks find each other), record (what is checked of what they say), roll (who has left),
+rendezvous and launchers (by what it travels), meeting (how two of them connect later).
 
 Document: docs/programs.md.
 """

@@ -22,11 +22,13 @@ from typing import Any, Protocol
 from gda import config
 from gda.comm import record
 from gda.comm.record import NO_WORLD, Record
+from gda.comm.roll import FAILED, LEFT, Roll
 from gda.errors import ArgumentError, BootstrapError, DeadlineError, PeerLostError
 
 __all__ = ["Bootstrap", "Carrier", "Identity", "carrier_from", "find", "threads"]
 
 DEADLINE_S = 60.0  # for all ranks to come
+_IDENTITY = struct.Struct(">IIQi64sB")  # rank, process, when it began, roll, boot, bytes of the host's name behind it
 
 
 class Carrier(Protocol):
@@ -54,24 +56,25 @@ class Identity:
     boot: str
     pid: int
     began: int
+    roll: int = -1  # descriptor of the memory in which ranks of its host tell that they left (roll.py); -1: none
 
     @classmethod
-    def own(cls, rank: int) -> Identity:
+    def own(cls, rank: int, roll: int = -1) -> Identity:
         """Of this process."""
         pid = os.getpid()
-        return cls(rank, socket.gethostname(), _boot(), pid, _began(pid) or 0)
+        return cls(rank, socket.gethostname(), _boot(), pid, _began(pid) or 0, roll)
 
     def to_bytes(self) -> bytes:
         """Bytes for the others."""
         host = self.host.encode()[:255]
-        return struct.pack(">IIQ64sB", self.rank, self.pid, self.began, self.boot.encode(), len(host)) + host
+        return _IDENTITY.pack(self.rank, self.pid, self.began, self.roll, self.boot.encode(), len(host)) + host
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Identity:
         """Read what to_bytes made; the record around it was checked."""
-        rank, pid, began, boot, length = struct.unpack_from(">IIQ64sB", data)
-        host = data[struct.calcsize(">IIQ64sB") :][:length].decode()
-        return cls(rank, host, boot.rstrip(b"\0").decode(), pid, began)
+        rank, pid, began, roll, boot, length = _IDENTITY.unpack_from(data)
+        host = data[_IDENTITY.size :][:length].decode()
+        return cls(rank, host, boot.rstrip(b"\0").decode(), pid, began, roll)
 
     def __str__(self) -> str:
         return f"rank {self.rank} ({self.host}, process {self.pid})"
@@ -136,11 +139,13 @@ class Bootstrap:
         self._world = NO_WORLD
         self._watch = Watch()
         self._broken = ""
+        self._roll = Roll(self.size)
         try:
-            own = secrets.token_bytes(16) + Identity.own(self.rank).to_bytes()
+            own = secrets.token_bytes(16) + Identity.own(self.rank, self._roll.descriptor).to_bytes()
             everybody = self.allgather(own)
             self._watch.ranks = self.ranks = [Identity.from_bytes(one[16:]) for one in everybody]
             self._world = everybody[0][:16]
+            self._roll.join(self.ranks)
             told = hashlib.sha256(b"".join(everybody)).digest()
             for rank, other in enumerate(self.allgather(told)):
                 if other != told:
@@ -149,6 +154,7 @@ class Bootstrap:
                         advice="records of two programs met in one place: take an empty one",
                     )  # fmt: skip
         except BaseException:
+            self._roll.close()
             carrier.close()
             raise
 
@@ -190,8 +196,30 @@ class Bootstrap:
         """Return when all ranks have called it. Collective."""
         self.allgather(b"", deadline_s)
 
+    def fate(self, rank: int) -> str:
+        """Why nothing comes from a rank any more, as far as it is known: only of ranks of this host. Empty: it is here.
+
+        The others differ: who has closed its team has left in peace, unless an exception made it do so.
+        """
+        how = self._roll.how(rank)
+        if how == FAILED:
+            return "it left by an exception"
+        if how == LEFT:
+            return "it has closed its team"
+        return "its process has ended" if self.ranks[rank].is_dead else ""
+
+    def has_left(self, rank: int) -> bool:
+        """Whether a rank has closed its team, and no exception made it do so."""
+        return self._roll.how(rank) == LEFT
+
+    def leave(self, failed: bool = False) -> None:
+        """Tell the ranks of this host that this one does no more. close() does it, too."""
+        self._roll.mark(self.rank, FAILED if failed else LEFT)
+
     def close(self) -> None:
         """End this rank's part; the others need not do the same now."""
+        self.leave()
+        self._roll.close()
         self._broken = self._broken or "it was closed"
         self.carrier.close()
 

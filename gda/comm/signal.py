@@ -8,6 +8,7 @@ bytes that were put to the same rank by the same queue before it: its memory is 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gda import formats
@@ -24,6 +25,12 @@ __all__ = ["Signals"]
 
 _WORD = 8
 _WORDS = 1 << 64  # they go round
+# How far ahead of the value a signal is, and what it did not do at the deadline.
+_COMPARISONS: dict[str, tuple[Callable[[int], bool], str]] = {
+    ">=": (lambda ahead: ahead < _WORDS // 2, "reach"),
+    "==": (lambda ahead: ahead == 0, "become"),
+    "!=": (lambda ahead: ahead != 0, "leave"),
+}
 _OPERATIONS = {"add": "GDA_SIGNAL_ADD", "set": "GDA_SIGNAL_SET"}
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.00002, 0.005
 _LOOK_S = 0.1  # how often a wait looks whether a rank has ended
@@ -32,20 +39,22 @@ _LOOK_S = 0.1  # how often a wait looks whether a rank has ended
 class Signals(Window):
     """A window of `count` signals, all `start` at first. Options: `placement` "host" or "gpu".
 
-    `epochs[index]` is how far this rank has waited (wait_next); numbers go round after 2^64, and *reached* means at
-    most 2^63 - 1 behind.
+    `epochs` are how far this rank has waited (wait_next, and gda_wait_next_here in kernels); they lie behind the
+    signals, unless `has_epochs` is False. Numbers go round after 2^64, and *reached* means at most 2^63 - 1 behind.
     """
 
-    def __init__(self, team: Team, count: int, *, placement: str = "host", start: int = 0) -> None:
+    def __init__(
+        self, team: Team, count: int, *, placement: str = "host", start: int = 0, has_epochs: bool = True
+    ) -> None:
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise ArgumentError(f"{count!r} signals", "a whole number from 1 on")
-        self.count = count
-        self.epochs = [start % _WORDS] * count
+        self.count, words = count, 2 * count if has_epochs else count
         # No rights but these, and above all no relaxed ordering: a signal could be seen before its data.
         access = ("local_write", "remote_write", "remote_read", "remote_atomic")
-        super().__init__(team, count * _WORD, placement=placement, access=access)
+        super().__init__(team, words * _WORD, placement=placement, access=access)
         try:
-            self.memory.write(0, (start % _WORDS).to_bytes(_WORD, "little") * count)
+            self.memory.write(0, (start % _WORDS).to_bytes(_WORD, "little") * words)
+            self._fetched: Memory | None = None
             team.bootstrap.barrier()  # nobody signals before all have begun with `start`
         except BaseException:
             self._resources.close()
@@ -92,30 +101,52 @@ class Signals(Window):
                 )  # fmt: skip
             launch.wait(deadline_s + 1)
 
-    def wait(self, index: int, value: int, *, peer: int | None = None, deadline_s: float = 5.0) -> int:
-        """Wait until this rank's signal has reached `value`; what it is then.
+    def fetch_add(self, peer: int, index: int, value: int = 1, *, queue: int = 0, deadline_s: float = 5.0) -> int:
+        """Add to a signal of the peer; what it was before. So a counter hands out each number once."""
+        self._word(peer, "add")
+        self._offset(index)
+        if self._fetched is None:
+            self._fetched = Memory.allocate(self.team.nic, _WORD, access=("local_write",))
+            self._resources.callback(self._fetched._resources.close)
+        with self.team.naming(peer):
+            kernels().gda_kernel_fetch_add_to.start[1, 1](
+                self.team, peer, queue, self._fetched, self, index, value % _WORDS, int(deadline_s * 1e9)
+            ).wait(deadline_s + 1)
+        return int.from_bytes(self._fetched.read(0, _WORD), "little")
 
-        Raises PeerLostError when the process of `peer` has ended meanwhile (None: of any rank, since any may signal),
-        DeadlineError with the value last seen.
+    def wait(
+        self, index: int, value: int, until: str = ">=", *, peer: int | None = None, deadline_s: float = 5.0
+    ) -> int:
+        """Wait until this rank's signal has reached `value` (">="), is that ("==") or is not ("!="); what it is then.
+
+        Raises PeerLostError when `peer` is gone meanwhile (None: when any rank is lost, since any may signal; one that
+        closed its team in peace is not waited for, and not missed), DeadlineError with the value last seen.
         """
         self._offset(index)
+        if until not in _COMPARISONS:
+            raise ArgumentError(f"until={until!r} is not one of {', '.join(_COMPARISONS)}")
+        holds, doing = _COMPARISONS[until]
         if peer is not None:
             self.team.checked_rank(peer)
         end, look_at = time.monotonic() + deadline_s, time.monotonic() + _LOOK_S
         pause_s = _FIRST_PAUSE_S
         while True:
             seen = self.read(index)
-            if (seen - value) % _WORDS < _WORDS // 2:
+            if holds((seen - value) % _WORDS):
                 return seen
             now = time.monotonic()
             if now >= look_at or now >= end:
                 look_at = now + _LOOK_S
-                for one in self.team.lost():
-                    if peer in (None, one.rank) and self.read(index) == seen:  # it did not come just before the end
-                        raise lost(one, f"its process has ended; signal {index} is {seen}, waited for {value}")
+                gone = [one.rank for one in self.team.lost()] if peer is None else [peer]
+                for rank in gone:
+                    why = self.team.bootstrap.fate(rank)
+                    if why and self.read(index) == seen:  # it did not come just before the end
+                        raise lost(
+                            self.team.ranks[rank], f"{why}; signal {index} is {seen}, waited for {until} {value}"
+                        )
             if now >= end:
                 error = DeadlineError(
-                    f"signal {index} of rank {self.team.rank} is {seen}: it did not reach {value} in {deadline_s:g} s",
+                    f"signal {index} of rank {self.team.rank} is {seen}: it did not {doing} {value} in {deadline_s} s",
                     advice="see that a rank signals it, and that all use the same window and index",
                 )
                 error.rank = peer
@@ -123,12 +154,19 @@ class Signals(Window):
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
+    @property
+    def epochs(self) -> list[int]:
+        """For each signal, how far this rank has waited."""
+        self._resources.check()
+        data = self.memory.read(self.count * _WORD, self.count * _WORD)
+        return [int.from_bytes(data[at : at + _WORD], "little") for at in range(0, len(data), _WORD)]
+
     def wait_next(self, index: int, step: int = 1, *, peer: int | None = None, deadline_s: float = 5.0) -> int:
         """Wait for `step` more than what this rank has waited for so far: rolling epochs, never set back to zero."""
-        self._offset(index)
-        value = (self.epochs[index] + step) % _WORDS
+        at = self._offset(index) + self.count * _WORD
+        value = (int.from_bytes(self.memory.read(at, _WORD), "little") + step) % _WORDS
         seen = self.wait(index, value, peer=peer, deadline_s=deadline_s)
-        self.epochs[index] = value
+        self.memory.write(at, value.to_bytes(_WORD, "little"))
         return seen
 
     def _offset(self, index: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from gda import formats
@@ -103,6 +104,7 @@ class Team(Owner):
                 addresses = [str(gid) for gid in self.nic.gids if gid.is_ipv4]
                 self._meeting = Meeting(bootstrap, same, addresses)
                 self._resources.callback(self._meeting.close)
+            self._resources.callback(bootstrap.leave)  # the first thing of all
         except BaseException:
             self._resources.close()
             raise
@@ -194,13 +196,25 @@ class Team(Owner):
         self.bootstrap.barrier(deadline_s)
 
     def lost(self) -> list[Identity]:
-        """Ranks whose process is known to have ended: those of this host."""
-        return [one for one in self.ranks if one.is_dead]
+        """Ranks of this host that are known to be gone without having closed their team, or by an exception."""
+        fate, left = self.bootstrap.fate, self.bootstrap.has_left
+        return [one for one in self.ranks if fate(one.rank) and not left(one.rank)]
+
+    def left(self) -> list[Identity]:
+        """Ranks of this host that have closed their team in peace: nothing comes from them any more."""
+        return [one for one in self.ranks if self.bootstrap.has_left(one.rank)]
 
     def check(self) -> None:
-        """Raise PeerLostError for the first rank that is known to have ended."""
+        """Raise PeerLostError for the first rank that is known to be lost."""
         for one in self.lost():
-            raise lost(one, "its process has ended")
+            raise lost(one, self.bootstrap.fate(one.rank))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and not self.closed:
+            self.bootstrap.leave(failed=True)
+        self.close()
 
     def without(self, lost: Iterable[int], place: str | None = None) -> Carrier:
         """A carrier for gda.init(): a new team of all ranks but the lost ones, in the same order, counted anew.
@@ -223,7 +237,7 @@ class Team(Owner):
 
     @contextmanager
     def naming(self, peer: int | None = None) -> Iterator[None]:
-        """Whatever fails in the `with` names the rank: PeerLostError if one has ended, else error.rank = peer.
+        """Whatever fails in the `with` names the rank: PeerLostError if one is lost, else error.rank = peer.
 
         Put around launches of your own kernels.
         """
@@ -236,7 +250,7 @@ class Team(Owner):
             dead = self.lost()
             if dead:
                 first = next((one for one in dead if one.rank == error.rank), dead[0])
-                raise lost(first, f"its process has ended ({error.message})") from error
+                raise lost(first, f"{self.bootstrap.fate(first.rank)} ({error.message})") from error
             raise
 
     # -------------------------------------------------------------------------------------------------- what it costs
@@ -263,7 +277,7 @@ class Team(Owner):
             f"each, {each * count} bytes in all",
             ", ".join(f"{step} {1e3 * seconds:.1f} ms" for step, seconds in self._seconds.items()),
         ]
-        lines += [f"  {one}{'  has ended' if one.is_dead else ''}" for one in self.ranks]
+        lines += [f"  {one}  {self.bootstrap.fate(one.rank)}".rstrip() for one in self.ranks]
         return "\n".join(lines)
 
     # -------------------------------------------------------------------------------------------------------- inside

@@ -50,3 +50,9 @@ GDA_KERNEL(gda_kernel_put_strided_signal_to)(gda_team team, uint32_t peer, uint3
     }
     gda_report(status, gda_wait_for(team, peer, ticket, deadline_ns, which));
 }
+
+GDA_KERNEL(gda_kernel_fetch_add_to)(gda_team team, uint32_t peer, uint32_t which, gda_mr result, gda_window signals,
+                                    uint64_t index, uint64_t add, uint64_t deadline_ns, gda_status* status) {
+    gda_ticket ticket = gda_fetch_add_to(team, peer, result, 0, signals, index, add, which);
+    gda_report(status, gda_wait_for(team, peer, ticket, deadline_ns, which));
+}

@@ -28,9 +28,7 @@ class AllToAll(Collective):
     def __init__(
         self, team: Team, source: Any, target: Any, *, channels: int = 1, placement: str = "host", start: int = 0
     ) -> None:
-        super().__init__(
-            team, "all-to-all", {}, file="all_to_all", channels=channels, placement=placement, start=start
-        )
+        super().__init__(team, "all-to-all", {}, file="all_to_all", channels=channels, placement=placement, start=start)
         with self._closed_on_failure():
             self.source, self.target = self._window(source, placement), self._window(target, placement)
             self.piece_bytes = self._piece_bytes(self.target)
