@@ -42,6 +42,7 @@
 //                                   last. A card takes them as one work request only when they reach it together
 //   load_completion(p, scope)       one dword of a CQE, with the barrier `cqe_read` in it, see below
 //   load_signal(p)                  eight bytes that a peer's NIC writes, with the barrier `signal_read` in it
+//   load_flagged(p)                 the same in one piece, but it orders nothing else: for words that carry their flag
 //
 // Barriers, each named by its use, with its two observers
 //   wqe_before_doorbell_record(scope)     this thread (and what it has seen of others) -> NIC. The WQEs, and every WQE
@@ -74,7 +75,9 @@
 //   broadcast(g, v), sync(g)        the leader's value; all lanes arrive, memory ordered among them
 //   warp(), subset(g, mine)         all threads of this warp; those of a group where `mine` holds (all lanes of g call)
 //   in_first_warp()                 this thread is one of the first 32 of its block
+//   threads_of_block()              how many there are
 //   sync_block(), broadcast_block(v)  all threads of the block arrive, memory ordered; the first thread's value
+//   sync_block_any(v)               all threads of the block arrive, memory ordered; whether any brought true
 //   clock_ns()                      one clock for all threads of the target, nanoseconds
 //   not_before(v)                   v, the answer of an earlier read-modify-write: what is computed of it is computed
 //                                   here, for whoever computes with it waits for it

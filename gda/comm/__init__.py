@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from gda.comm.bootstrap import Bootstrap, threads
 from gda.comm.collectives.barrier import Barrier
+from gda.comm.collectives.reduce import AllReduce, ReduceScatter
 from gda.comm.part import Part
 from gda.comm.signal import Signals
 from gda.comm.team import Team, init
 from gda.comm.window import Window
 
-__all__ = ["Barrier", "Bootstrap", "Part", "Signals", "Team", "Window", "init", "threads"]
+__all__ = ["AllReduce", "Barrier", "Bootstrap", "Part", "ReduceScatter", "Signals", "Team", "Window", "init", "threads"]

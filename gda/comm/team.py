@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gda.comm.collectives.all_to_all_v import AllToAllV
     from gda.comm.collectives.barrier import Barrier
     from gda.comm.collectives.broadcast import Broadcast
+    from gda.comm.collectives.reduce import AllReduce, ReduceScatter
     from gda.comm.signal import Signals
     from gda.comm.window import Window
 
@@ -188,6 +189,18 @@ class Team(Owner):
         from gda.comm.collectives.all_to_all_v import AllToAllV
 
         return AllToAllV(self, source, target, back, **options)
+
+    def reduce_scatter(self, array: Any, op: str = "sum", **options: Any) -> ReduceScatter:
+        """To be called: each rank gets its piece of the sum of all arrays. Collective. Options: see ReduceScatter."""
+        from gda.comm.collectives.reduce import ReduceScatter
+
+        return ReduceScatter(self, array, op, **options)
+
+    def all_reduce(self, array: Any, op: str = "sum", **options: Any) -> AllReduce:
+        """To be called: every rank gets the sum of all arrays. Collective. Options: see AllReduce."""
+        from gda.comm.collectives.reduce import AllReduce
+
+        return AllReduce(self, array, op, **options)
 
     # ---------------------------------------------------------------------------------------------- who is still there
     def barrier(self, deadline_s: float | None = None) -> None:

@@ -162,6 +162,12 @@ GDA_DEVICE uint64_t load_signal(const uint64_t* p) {
     return v;
 }
 
+GDA_DEVICE uint64_t load_flagged(const uint64_t* p) {
+    uint64_t v;
+    asm volatile("ld.relaxed.sys.b64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+
 // At gpu scope without the acquiring half, which would only empty this multiprocessor's own cache: what earlier writers
 // released lies in the level-2 cache, where the NIC reads it, and nothing is read from the own one (practice, not PTX's
 // promise; it saves a quarter of a microsecond). System scope keeps the promise.
@@ -258,7 +264,9 @@ GDA_DEVICE void sync(const group& g) {
 }
 
 GDA_DEVICE bool in_first_warp() { return thread_of_block() < 32; }
+GDA_DEVICE uint32_t threads_of_block() { return blockDim.x * blockDim.y * blockDim.z; }
 GDA_DEVICE void sync_block() { __syncthreads(); }
+GDA_DEVICE bool sync_block_any(bool v) { return __syncthreads_or(v) != 0; }
 GDA_DEVICE uint64_t broadcast_block(uint64_t v) {
     __shared__ uint64_t word;
     if (thread_of_block() == 0) word = v;

@@ -115,6 +115,8 @@ GDA_DEVICE uint64_t load_signal(const uint64_t* p) {
     return v;
 }
 
+GDA_DEVICE uint64_t load_flagged(const uint64_t* p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+
 GDA_DEVICE void memory_before_memory() {
 #if defined(__aarch64__)
     asm volatile("dmb oshst" ::: "memory");
@@ -189,7 +191,9 @@ GDA_DEVICE void sync(const group& g) {
 }
 
 GDA_DEVICE bool in_first_warp() { return thread_of_block() < 32; }
+GDA_DEVICE uint32_t threads_of_block() { return blockDim.x * blockDim.y * blockDim.z; }
 GDA_DEVICE void sync_block() { gda_host_syncthreads(GDA_HOST_NONE, 0); }
+GDA_DEVICE bool sync_block_any(bool v) { return gda_host_syncthreads(GDA_HOST_OR, v) != 0; }
 GDA_DEVICE uint64_t broadcast_block(uint64_t v) {
     static thread_local uint64_t word;  // of the block that this OS thread runs
     if (thread_of_block() == 0) word = v;

@@ -75,4 +75,16 @@ GDA_INLINE void store32(void* p, uint32_t v) {
 #endif
 }
 
+// Bytes from one object to another of a different type, neither of them shared.
+namespace target {
+template <uint64_t BYTES>
+GDA_INLINE void copy(void* to, const void* from) {
+#if defined(__CUDACC__)
+    memcpy(to, from, BYTES);
+#else
+    __builtin_memcpy(to, from, BYTES);
+#endif
+}
+}  // namespace target
+
 }  // namespace gda

@@ -67,6 +67,8 @@ class Collective(Owner):
     the ranks' words apart: later ones are refused.
     """
 
+    _threads = 1  # of each block
+
     def __init__(
         self, team: Team, what: str, options: dict[str, object], *, file: str = "", more_words: int = 0,
         channels: int = 1, placement: str = "host", start: int = 0,
@@ -137,7 +139,7 @@ class Collective(Owner):
             raise ClosedError(f"this {self._what} has failed before ({self._failed})", "make another, on all ranks")
         if not 0 < deadline_s < 1e9:
             raise ArgumentError(f"deadline_s={deadline_s!r} is not a positive time in seconds")
-        start = getattr(self._kernels, kernel).start[self.channels, 1]
+        start = getattr(self._kernels, kernel).start[self.channels, self._threads]
         with self.team.naming():
             try:
                 start(self.team, *arguments, self.signals, int(deadline_s * 1e9)).wait(deadline_s + _MARGIN_S)

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reduce-scatter and all-reduce as kernels, launched by gda/comm/collectives/reduce.py: each block is a channel. An
+// instance is made for a protocol, a type and an operation: Kernel(text, names=("gda_kernel_all_reduce_ring<gda_simple,
+// float, gda_sum>",)).
+#pragma once
+
+#include <gda/collectives/all_reduce.h>
+
+template <class Protocol, class T, class Op>
+__global__ void gda_kernel_reduce_scatter(gda_team team, gda_window data, uint64_t first, uint64_t count,
+                                          gda_window staging, gda_window signals, uint64_t deadline_ns,
+                                          gda_status* status) {
+    gda_status done = gda_reduce_scatter_block<Protocol, T, Op>(team, data, first, count, staging, signals, deadline_ns,
+                                                                blockIdx.x, gridDim.x);
+    if (done == 0) {
+        done = gda_leave_ring_block<Protocol>(team, staging, signals, deadline_ns, blockIdx.x, gridDim.x);
+    }
+    gda_report(status, done);
+}
+
+template <class Protocol, class T, class Op>
+__global__ void gda_kernel_all_reduce_ring(gda_team team, gda_window data, uint64_t first, uint64_t count,
+                                           gda_window staging, gda_window signals, uint64_t deadline_ns,
+                                           gda_status* status) {
+    gda_status done = gda_all_reduce_ring_block<Protocol, T, Op>(team, data, first, count, staging, signals,
+                                                                 deadline_ns, blockIdx.x, gridDim.x);
+    if (done == 0) {
+        done = gda_leave_ring_block<Protocol>(team, staging, signals, deadline_ns, blockIdx.x, gridDim.x);
+    }
+    gda_report(status, done);
+}
+
+template <class Protocol, class T, class Op>
+__global__ void gda_kernel_all_reduce_doubling(gda_team team, gda_window data, uint64_t first, uint64_t count,
+                                               gda_window staging, gda_window signals, uint64_t deadline_ns,
+                                               gda_status* status) {
+    gda_status done = gda_all_reduce_doubling_block<Protocol, T, Op>(team, data, first, count, staging, signals,
+                                                                     deadline_ns, blockIdx.x, gridDim.x);
+    if (done == 0) {
+        done = gda_leave_doubling_block<Protocol>(team, staging, signals, deadline_ns, blockIdx.x, gridDim.x);
+    }
+    gda_report(status, done);
+}
