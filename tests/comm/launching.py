@@ -16,10 +16,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment(**more: str) -> dict[str, str]:
-    # MPICH needs none of these. Open MPI refuses to run as root, and more ranks than cores, unless it is told.
+    # Ranks that share a GPU would wait for each other's time on it: kernels run on the CPU.
+    # MPICH needs none of the rest. Open MPI refuses to run as root, and more ranks than cores, unless it is told.
     told = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMP_NUM_THREADS": "1", "GDA_NIC": "software",
+        "GDA_TARGET": "host",
     }  # fmt: skip
     return os.environ | told | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])} | more
 

@@ -114,6 +114,26 @@ def test_process_groups_of_torch(tmp_path: Path) -> None:
     assert said(tmp_path) == ["ok"] * RANKS
 
 
+@pytest.mark.gpu
+def test_a_group_by_nccl(tmp_path: Path) -> None:
+    """Its records go by GPU memory. NCCL wants a GPU for each rank, so there is one."""
+    need_torch()
+    program = START + """
+import torch, torch.distributed as distributed
+distributed.init_process_group("nccl", device_id=torch.device("cuda", 0))
+meet(None, 0, 1)
+meet(distributed.group.WORLD, 0, 1)
+with gda.init(deadline_s=30) as team:
+    assert team.bootstrap.carrier.name == "torch.distributed (nccl)", team.bootstrap.carrier.name
+    assert team.bootstrap.allgather(b"x" * 1000) == [b"x" * 1000]
+distributed.destroy_process_group()
+open("said.0", "w").write("ok")
+"""
+    shared = {"WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    run_each(program, tmp_path, [environment(RANK="0", **shared)])
+    assert said(tmp_path) == ["ok"]
+
+
 @pytest.mark.parametrize("thing", [3, "world", object()])
 def test_what_is_no_communicator(thing: object) -> None:
     with pytest.raises(ArgumentError, match=f"cannot be taken from a {type(thing).__name__}"):
