@@ -31,7 +31,7 @@ from gda.nic.queue import QueuePair, connect
 from gda.nic.ringer import Ringer
 from gda.nic.shared import SharedRegions
 
-__all__ = ["PARTS", "Capabilities", "Gid", "Nic", "Port", "open"]
+__all__ = ["PARTS", "Capabilities", "Gid", "Nic", "Port", "can_be_proxied", "open"]
 
 PARTS = {  # PCI device ids (pci-ids.ucw.cz, vendor 15b3)
     0x1017: "ConnectX-5", 0x1019: "ConnectX-5 Ex", 0x101B: "ConnectX-6", 0x101D: "ConnectX-6 Dx",
@@ -84,13 +84,13 @@ def _pick(
         return next((d.name for d in devices if d.name == name), None)
     # In the order of their names: libibverbs lists them in that of a directory.
     ordered = sorted(devices, key=lambda d: (not d.mlx5, len(d.name), d.name))
-    candidates = [d.name for d in ordered if d.mlx5 or (posting != "direct" and _can_be_proxied(d))]
+    candidates = [d.name for d in ordered if d.mlx5 or (posting != "direct" and can_be_proxied(d))]
     if any_state:
         return candidates[0] if candidates else None
     return next((c for c in candidates if _is_active(c, port)), None)
 
 
-def _can_be_proxied(device: _verbs.Device) -> bool:
+def can_be_proxied(device: _verbs.Device) -> bool:
     """InfiniBand's verbs and its way to connect: not iWARP, whose connections only rdma_cm makes."""
     return device.transport_type == _verbs.IBV_TRANSPORT_IB and device.node_type == _verbs.IBV_NODE_CA
 
@@ -381,7 +381,7 @@ def _posting_of(name: str, wanted: str | None) -> str:
             f"{name} is no mlx5 device: kernels cannot post to it directly",
             'leave posting (and GDA_POSTING) out: a host thread then posts for them; docs/proxy.md',
         )
-    if device is not None and not device.mlx5 and not _can_be_proxied(device):
+    if device is not None and not device.mlx5 and not can_be_proxied(device):
         raise UnavailableError(
             f"{name} is a device of another kind than InfiniBand and RoCE (node type {device.node_type}, transport "
             f"{device.transport_type}): its queue pairs are not connected by ibv_modify_qp",

@@ -57,6 +57,9 @@ class PlayedVerbs:
         self.libraries()
         return self.names
 
+    def proxied(self) -> list[str]:
+        return [name for name, mlx5 in self.names if not mlx5 and not name.startswith("siw")]
+
     def device(self, name: str) -> dict[str, Any]:
         return {"fw_ver": "28.39.1002", "phys_port_cnt": 1}
 

@@ -174,7 +174,7 @@ BAD: list[Row] = [
     ("card 0000:83:00.0", write(f"/sys/devices/{CARD}/current_link_width", "4\n"), P, "x4", "16 lanes"),
     ("device files", no_files, M, "no /dev/infiniband/uverbs*", "modprobe ib_uverbs"),
     ("devices", set_verbs(names=[]), M, "lists none", "modprobe mlx5_ib"),
-    ("device rxe0", set_verbs(names=[("rxe0", False)]), N, "no mlx5 device", ""),
+    ("device siw0", set_verbs(names=[("siw0", False)]), N, "no mlx5 device, and connects by rdma_cm only", ""),
     ("port mlx5_0/1", set_verbs(state=1), P, "down, Ethernet", "plug a cable"),
     ("addresses mlx5_0/1", set_verbs(table=[]), P, "none chosen", "ip addr add"),
     ("addresses mlx5_0/1", set_verbs(table=ONLY_LOCAL), P, "index 1 is chosen: fe80::1 RoCE v2", "ip addr add"),
@@ -324,6 +324,26 @@ def test_gpu_memory_out_of_reach_puts_queues_in_host_memory(tmp_path: Path) -> N
     played.verbs.gpu_memory = set()
     uses = examine(played.machine).verdict.uses
     assert uses["queues"] == "host memory: the card does not reach GPU memory" and uses["payload"] == "host memory"
+
+
+def test_a_device_that_is_not_mlx5_is_reached_by_the_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = server(tmp_path)
+    played.verbs.names = [("rxe0", False), ("siw0", False)]
+    report = examine(played.machine)
+    assert report.line("device rxe0").status is Status.OK and "by the proxy" in report.line("device rxe0").value
+    assert report.line("port rxe0/1").status is Status.OK
+    assert report.verdict.can.startswith("RDMA by rxe0 with kernels on the GPU: a host thread posts")
+    assert report.verdict.uses["posting"] == "a host thread, by libibverbs" and "rxe0" in report.verdict.uses["NIC"]
+    monkeypatch.setenv("GDA_POSTING", "direct")
+    assert "posting" not in examine(played.machine).verdict.uses
+    played.verbs.names = [("rxe0", False), ("mlx5_0", True)]
+    monkeypatch.setenv("GDA_POSTING", "auto")
+    assert examine(played.machine).verdict.uses["NIC"] == "mlx5_0, a real card"
+    monkeypatch.setenv("GDA_POSTING", "proxy")
+    uses = examine(played.machine).verdict.uses
+    assert (uses["NIC"], uses["posting"]) == (
+        "mlx5_0, a real device", "a host thread, by libibverbs (GDA_POSTING=proxy)"
+    )
 
 
 def test_several_switches_and_one_root(tmp_path: Path) -> None:

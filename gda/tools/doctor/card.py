@@ -24,11 +24,20 @@ _MEMBER = 0x8000  # of a P_Key: full membership, without which two limited membe
 
 
 def mlx5_devices(machine: Machine) -> list[str]:
-    """Names of the devices that gda could open."""
+    """Names of the devices that kernels post to directly."""
     try:
         return sorted(name for name, mlx5 in machine.verbs.devices() if mlx5)
     except GdaError:
         return []
+
+
+def usable_devices(machine: Machine) -> list[str]:
+    """Those, and behind them the ones that kernels reach by the proxy."""
+    names = mlx5_devices(machine)
+    try:
+        return names + sorted(machine.verbs.proxied())
+    except GdaError:
+        return names
 
 
 def on_the_bus(machine: Machine) -> list[Line] | Line:
@@ -103,7 +112,7 @@ def devices(machine: Machine) -> list[Line] | Line:
     lines = []
     for name, mlx5 in sorted(found):
         if not mlx5:
-            line = not_applicable(f"{name} is no mlx5 device", "gda cannot use it.", name=name)
+            line = _not_mlx5(machine, name)
         else:
             about = machine.verbs.device(name)
             ports = int(about["phys_port_cnt"])
@@ -114,12 +123,24 @@ def devices(machine: Machine) -> list[Line] | Line:
     return lines
 
 
+def _not_mlx5(machine: Machine, name: str) -> Line:
+    if name not in machine.verbs.proxied():
+        return not_applicable(
+            f"{name} is no mlx5 device, and connects by rdma_cm only", "gda cannot use it.", name=name
+        )
+    ports = int(machine.verbs.device(name)["phys_port_cnt"])
+    return ok(
+        f"no mlx5 device: by the proxy, {ports} port{'s' if ports > 1 else ''}",
+        "gda can open it: a host thread posts what its kernels ask for (docs/proxy.md).", proxied=name, ports=ports,
+    )  # fmt: skip
+
+
 def _each_port(look: Callable[[Machine, str, int, dict[str, Any]], Line], what: str) -> Callable[[Machine], Any]:
     """A probe that looks at every port of every device."""
 
     def probe(machine: Machine) -> list[Line] | Line:
         lines = []
-        for name in mlx5_devices(machine):
+        for name in usable_devices(machine):
             for port in range(1, int(machine.verbs.device(name)["phys_port_cnt"]) + 1):
                 line = look(machine, name, port, machine.verbs.port(name, port))
                 line.name = f"{what} {name}/{port}"
@@ -237,7 +258,8 @@ def devx(machine: Machine) -> list[Line] | Line:
         except GdaError as error:
             line = problem(
                 error.message.splitlines()[0], "Queues for kernels are made by firmware commands, which are refused.",
-                "run with CAP_NET_RAW or as root; a virtual function needs DEVX rights from the host", devx=False,
+                "run with CAP_NET_RAW or as root; a virtual function needs DEVX rights from the host; or "
+                "GDA_POSTING=proxy: a host thread posts for kernels, without DEVX", devx=False,
             )  # fmt: skip
         else:
             recordless = bool(capabilities.get("send_dbr_mode_no_dbr_ext"))

@@ -45,6 +45,15 @@ class VerbsDoor:
         except VerbsError:  # a kernel without InfiniBand
             return []
 
+    def proxied(self) -> list[str]:
+        """Names of those that are not mlx5, and that kernels reach by the proxy."""
+        from gda.nic.device import can_be_proxied
+
+        try:
+            return [d.name for d in self._module().ibv_get_device_list() if not d.mlx5 and can_be_proxied(d)]
+        except VerbsError:
+            return []
+
     def device(self, name: str) -> dict[str, Any]:
         """Attributes of a device."""
         verbs = self._module()

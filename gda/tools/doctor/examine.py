@@ -54,4 +54,5 @@ def examine(
     """
     machine = machine or Machine()
     lines = run_all(probes, machine, seconds, overall_seconds) if isolate else run_here(probes, machine)
-    return Report(lines, judge(lines, nic=config.get("GDA_NIC"), target=config.get("GDA_TARGET")))
+    asked = {"nic": "GDA_NIC", "target": "GDA_TARGET", "posting": "GDA_POSTING"}
+    return Report(lines, judge(lines, **{word: config.get(name) for word, name in asked.items()}))

@@ -28,10 +28,11 @@ class Verdict:
         return {"can": self.can, "uses": self.uses, "steps": self.steps}
 
 
-def judge(lines: Sequence[Line], *, nic: str = "auto", target: str = "auto") -> Verdict:
-    """Read the lines' facts. `nic` and `target` are what GDA_NIC and GDA_TARGET ask for."""
+def judge(lines: Sequence[Line], *, nic: str = "auto", target: str = "auto", posting: str = "auto") -> Verdict:
+    """Read the lines' facts. `nic`, `target` and `posting` are what GDA_NIC, GDA_TARGET and GDA_POSTING ask for."""
     facts = _Facts(lines)
     card = facts.card if nic != "software" or facts.software else ""
+    proxied = facts.proxied_by(posting) if nic != "software" or facts.software else ""
     works = facts.any("GPU", "capability", lambda v: v[0] >= 7) and facts.any("CUDA driver", "version", bool)
     gpu = target != "host" and works and facts.any("CuPy", "version", bool)
     compiler = facts.any("C++ compiler", "version", bool)
@@ -53,6 +54,17 @@ def judge(lines: Sequence[Line], *, nic: str = "auto", target: str = "auto") -> 
         uses["payload"] = "GPU or host memory" if gpu else "host memory"
     kinds = facts.value("doorbell pages", "kinds") or []
     modes = facts.value("doorbell modes", "modes") or []
+    if proxied:
+        uses |= {
+            "NIC": f"{proxied}, the software NIC" if facts.software else f"{proxied}, a real device",
+            "queues": "host memory",
+            "posting": "a host thread, by libibverbs" + (" (GDA_POSTING=proxy)" if posting == "proxy" else ""),
+            "payload": uses.get("payload", "host memory") if facts.software else "host memory",
+            "doorbell": "the kernel stores to a word of that thread",
+        }
+        where = "kernels on the GPU" if gpu else "kernels on the CPU" if compiler else "no kernels yet: no C++ compiler"
+        can = f"RDMA by {proxied} with {where}: a host thread posts what they ask for (docs/proxy.md)."
+        return Verdict(can, uses, _steps(lines))
     uses["doorbell"] = _doorbell(bool(card), bool(gpu), bool(rings), kinds, modes)
     real = bool(card) and not facts.software
     simulated = software and nic != "real"
@@ -108,7 +120,19 @@ class _Facts:
         works = {line.facts.get("device") for line in self._named("DEVX") if line.facts.get("devx")}
         ports = [line.facts for line in self._named("port ") if line.facts.get("active")]
         self.card = next((str(p["device"]) for p in ports if p["device"] in works), "")
+        self._active = [str(p["device"]) for p in ports]
+        self._proxied = [str(name) for line in self._named("device ") if (name := line.facts.get("proxied"))]
         self.software = any(line.value.startswith("the software NIC") for line in self._named("device "))
+
+    def proxied_by(self, posting: str) -> str:
+        """The device that gda.open() would take for the proxy; "" where kernels post themselves, or nobody does."""
+        if posting == "direct":
+            return ""
+        others = [name for name in self._active if name in self._proxied]
+        cards = [name for name in self._active if name not in self._proxied]
+        if posting == "proxy":
+            return next(iter(cards + others), "")
+        return "" if cards else next(iter(others), "")
 
     def _named(self, name: str) -> list[Line]:
         return [line for line in self._lines if line.name.startswith(name)]

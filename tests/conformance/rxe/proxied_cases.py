@@ -15,6 +15,7 @@ from gda import formats
 from gda.comm import Team, window
 from gda.comm.collectives.collective import kernel_of
 from gda.errors import CompletionError, UnavailableError
+from gda.tools.doctor import Status, card, examine
 from tests.comm.conftest import teams
 from tests.device.doorbell_cases import told  # noqa: F401
 from tests.device.message_cases import RECEIVED, kernels  # noqa: F401
@@ -40,6 +41,16 @@ def test_it_is_chosen_without_being_asked_for(nic: gda.Nic) -> None:  # noqa: F8
     assert "through the proxy" in nic.description
     with pytest.raises(UnavailableError, match="kernels cannot post to it directly"):
         gda.open("rxe0", posting="direct")
+
+
+def test_doctor_says_so() -> None:
+    """Without the processes that it has for its probes: emulation has no time for them."""
+    wanted = ("devices", "port", "addresses", "MTU")
+    probes = tuple(probe for probe in card.PROBES if probe.name in wanted)
+    report = examine(probes=probes, isolate=False)
+    assert "by the proxy" in report.line("device rxe0").value
+    assert {report.line(f"{what} rxe0/1").status for what in wanted[1:]} == {Status.OK}
+    assert report.verdict.uses["posting"] == "a host thread, by libibverbs"
 
 
 def test_many_laps_of_a_small_ring(nic: gda.Nic, told: gda.Kernel) -> None:  # noqa: F811
