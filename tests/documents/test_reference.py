@@ -204,6 +204,14 @@ def test_the_menu_opens_on_a_phone(site: Path, chromium: browser.Browser) -> Non
     assert not page.value(shown)
     page.tap(*page.place("#navtoggle"))
     page.until(shown)
+    clear = "(b => document.elementFromPoint(b.right - 2, b.top + b.height / 2))"
+    button = "document.querySelector('#navtoggle')"
+    assert page.value(f"{button}.contains({clear}({button}.getBoundingClientRect()))"), "nothing lies over the button"
+    page.tap(*page.place("input[type=search]"))
+    page.until("document.activeElement.type === 'search'")
+    page.call("Input.insertText", {"text": "wait signal"})
+    page.until("document.querySelector('.search-result') !== null")
+    assert page.overflow() == 0
     page.close()
 
 
