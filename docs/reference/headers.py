@@ -24,7 +24,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Move bytes": ("put.h", "strided.h", "atomic.h", "signal.h", "message.h", "datagram.h"),
     "Wait": ("wait.h",),
     "Many threads": ("collective.h", "owner.h"),
-    "By rank": ("comm.h", "collectives/*.h"),
+    "By rank": ("comm.h", "collectives/barrier.h", "collectives/broadcast.h", "collectives/*.h"),
 }
 
 
@@ -79,7 +79,7 @@ def every_header() -> Iterator[tuple[str, list[Header]]]:
     """Groups with their headers, in reading order; a header that declares nothing public is left out."""
     top = CUDA / "gda"
     for group, patterns in {**GROUPS, "More": tuple(path.name for path in _unnamed())}.items():
-        paths = [path for pattern in patterns for path in sorted(top.glob(pattern))]
+        paths = dict.fromkeys(path for pattern in patterns for path in sorted(top.glob(pattern)))
         headers = [read_header(path) for path in paths]
         if found := [header for header in headers if header.entries and (group in GROUPS or header.has_functions)]:
             yield group, found
