@@ -338,6 +338,24 @@ def test_to_error_flushes_sends_and_receives(proxied: Nic) -> None:
         wait_until(lambda: is_flushed(slot))  # noqa: B023
 
 
+@pytest.mark.gda_complaints("key-unknown", "refused-by-peer")
+def test_those_who_look_see_the_same(proxied: Nic) -> None:
+    """inspect, live and diagnose read rings, records and the context: all are there."""
+    a, b = proxied.loopback_pair(depth=8, completion="ring", receive_depth=4)
+    memory = proxied.allocate(64)
+    post(a, 0, write_request(a, 0, memory, memory, 8))
+    completion(a, 0)
+    text = str(gda.inspect(a))
+    assert f"queue pair 0x{a.qpn:x}: RTS" in text and "doorbell record: send counter 1" in text
+    assert (a.path_mtu, a.context()["remote_qpn"], a.context()["retry_count"]) == (5, b.qpn, 7)
+    assert a.qpn in {queue.qpn for queue in gda.live(watched_s=0.01).queues}
+    assert str(gda.diagnose(b)[0]).startswith("nothing wrong")
+    post(a, 1, write_request(a, 1, memory, memory, 8, rkey=0x12345600))
+    assert completion(a, 1)["syndrome"] == formats.MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR
+    assert "remote access error" in gda.diagnose(a)[0].headline
+    assert "through the proxy" in proxied.description
+
+
 # --------------------------------------------------------------------------------------------------------- the thread
 def test_one_thread_for_all_queues_of_a_nic(proxied: Nic) -> None:
     assert not proxied.proxy.is_running and not threads()

@@ -24,7 +24,7 @@ from gda import formats
 from gda.nic import ConnectionInfo, RemoteMemory
 
 SIDES = ("proxied", "direct")
-PATIENCE_S = 240.0
+PATIENCE_S = 600.0  # a guest on a busy machine needs minutes to start Python
 LIMIT_NS = 60_000_000_000
 REGION, SIGNALS = 1 << 20, 4096  # the signals lie behind it
 SIZES = (1, 8, 4096, 4097, 70_000)  # bytes: less than a packet, one, a byte more, many

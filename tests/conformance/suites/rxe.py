@@ -100,4 +100,4 @@ def proxy_cases() -> list[Case]:
 
 
 SUITE = Suite("rxe", "the Linux kernel's soft-RoCE in a guest", cases, 900)
-PROXY_SUITE = Suite("rxe-proxy", "the proxy on the Linux kernel's soft-RoCE", proxy_cases, 1500)
+PROXY_SUITE = Suite("rxe-proxy", "the proxy on the Linux kernel's soft-RoCE", proxy_cases, 2400)
