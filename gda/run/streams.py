@@ -10,11 +10,10 @@ Unhandled Operations".
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from gda.errors import ArgumentError
@@ -39,16 +38,16 @@ def driver_call(name: str, *arguments: Any) -> int | None:
     return None if function is None else int(function(*arguments))
 
 
-@contextlib.contextmanager
-def relaxed() -> Iterator[None]:
+class relaxed:  # noqa: N801 - a class, since each launch enters one and a generator takes three times as long
     """In the `with`, calls of this thread disturb no capture (but for those into the captured stream itself)."""
-    mode = ctypes.c_int(_RELAXED)
-    before = driver_call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
-    try:
-        yield
-    finally:
-        if before == 0:
-            driver_call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+
+    def __enter__(self) -> None:
+        self._mode = ctypes.c_int(_RELAXED)
+        self._is_changed = driver_call("cuThreadExchangeStreamCaptureMode", ctypes.byref(self._mode)) == 0
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_changed:
+            driver_call("cuThreadExchangeStreamCaptureMode", ctypes.byref(self._mode))
 
 
 def pointer_of(stream: Any) -> int:
