@@ -49,7 +49,8 @@ class Meeting:
 
     def __init__(self, bootstrap: Bootstrap, options: Mapping[str, object], addresses: Iterable[str] = ()) -> None:
         self._bootstrap, self.rank = bootstrap, bootstrap.rank
-        is_local = all(one.is_here for one in bootstrap.ranks)
+        own = bootstrap.ranks[self.rank]
+        is_local = all(one.is_here and one.host == own.host for one in bootstrap.ranks)
         names = ["127.0.0.1"] if is_local else [*addresses, socket.gethostname()]
         self._listener = socket.create_server((names[0] if is_local else "", 0), backlog=max(16, bootstrap.size))
         self._came: dict[int, tuple[socket.socket, bytes]] = {}  # early ones: with what they offered
@@ -88,7 +89,7 @@ class Meeting:
                     call.sockets[peer] = self._call(peer, end)
                     self._send(call.sockets[peer], peer, _OFFER, offers[peer])
             while call.missing:
-                while select.select([self._listener], [], [], 0)[0]:
+                while _readable([self._listener]):
                     self._accept()
                 for peer in [peer for peer in self._waiting() if peer in call.missing and peer not in call.sockets]:
                     call.sockets[peer], offered = self._came.pop(peer)
@@ -110,9 +111,7 @@ class Meeting:
     def _look(self, call: _Call, end: float, deadline_s: float) -> None:
         """Take what has come, or look whether somebody has died."""
         waiting = {call.sockets[peer]: peer for peer in call.missing if peer in call.sockets}
-        readable, _, _ = select.select(
-            [self._listener, *waiting], [], [], max(0.0, min(_LOOK_S, end - time.monotonic()))
-        )
+        readable = _readable([self._listener, *waiting], max(0.0, min(_LOOK_S, end - time.monotonic())))
         for one in readable:
             if one is self._listener:
                 self._accept()
@@ -168,7 +167,7 @@ class Meeting:
         """Who has come and is still there."""
         for peer, (one, _) in list(self._came.items()):
             with contextlib.suppress(OSError):
-                if not select.select([one], [], [], 0)[0] or one.recv(1, socket.MSG_PEEK):
+                if not _readable([one]) or one.recv(1, socket.MSG_PEEK):
                     continue
             one.close()  # it has given up
             del self._came[peer]
@@ -227,3 +226,11 @@ class Meeting:
 
     def _names(self, ranks: Iterable[int]) -> str:
         return ", ".join(str(self._bootstrap.ranks[rank]) for rank in sorted(ranks))
+
+
+def _readable(sockets: Iterable[socket.socket], seconds: float = 0.0) -> list[socket.socket]:
+    """Those with something to take, or that have ended. By poll: descriptors of a large program pass select's 1,024."""
+    poll, by_number = select.poll(), {one.fileno(): one for one in sockets}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    return [by_number[number] for number, _ in poll.poll(int(1e3 * seconds))]

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -193,3 +195,14 @@ def test_each_policy_spreads_as_it_says(kernel, nothing_left, policy: str, poste
         assert [queue.read_handle()["reserved"] for queue in team.queues[0]] == posted
 
     teams(1, work, queues_per_peer=2, policy=policy)
+
+
+def test_a_program_with_many_open_files_connects(nothing_left) -> None:
+    """select() knows descriptors up to 1,023 only."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
+    with contextlib.ExitStack() as files:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        for _ in range(1100):
+            files.enter_context(open("/dev/null"))  # noqa: PTH123
+        teams(2, lambda team: team.connect(), connect="on_demand", depth=16)

@@ -66,3 +66,27 @@ def test_a_changed_one_is_refused() -> None:
 def test_anything_else_is_refused(data: bytes) -> None:
     with pytest.raises(BootstrapError):
         record.read(data, 0, "somebody")
+
+
+@given(st.integers(0, len(GOOD.to_bytes()) - 1), st.integers(1, 255))
+def test_no_changed_byte_passes(at: int, change: int) -> None:
+    data = bytearray(GOOD.to_bytes())
+    data[at] ^= change
+    with pytest.raises(BootstrapError):
+        record.check(record.read(bytes(data), 7, "rank 2"), **DUE)
+
+
+@given(st.data())
+def test_pieces_of_records_put_together_pass_only_as_the_whole(data: st.DataObject) -> None:
+    """What a stream that lost, repeated or mixed bytes would look like."""
+    others = [GOOD.to_bytes(), Record(record.ANSWER, WORLD, 1, 4, 6, b"other").to_bytes()]
+    text = b""
+    for _ in range(data.draw(st.integers(1, 4))):
+        one = data.draw(st.sampled_from(others))
+        first, last = sorted(data.draw(st.integers(0, len(one))) for _ in range(2))
+        text += one[first:last]
+    if text in others:
+        assert record.read(text, 7, "rank 2").to_bytes() == text
+    else:
+        with pytest.raises(BootstrapError):
+            record.read(text, 7, "rank 2")

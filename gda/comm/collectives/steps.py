@@ -45,9 +45,7 @@ def rounds_of(size: int) -> int:
 def ring(rank: int, size: int, *, gather: bool = True) -> list[Step]:
     """The reduce-scatter of a rank, and with `gather` what makes it an all-reduce. Pieces: pieces(count, size)."""
     right, left = (rank + 1) % size, (rank - 1) % size
-    steps = [
-        Step(right, (rank - k) % size, left, (rank - k - 1) % size, "arrived first") for k in range(1, size)
-    ]
+    steps = [Step(right, (rank - k) % size, left, (rank - k - 1) % size, "arrived first") for k in range(1, size)]
     if gather:
         steps += [Step(right, (rank - k) % size, left, (rank - k - 1) % size, "result") for k in range(size - 1)]
     return steps
