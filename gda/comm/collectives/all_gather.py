@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gda.comm.collectives.collective import Collective, Transfer
+from gda.comm.collectives.collective import Collective, Transfer, neighbours
 from gda.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class AllGather(Collective):
     ) -> None:  # fmt: skip
         self.algorithm = algorithm
         super().__init__(
-            team, "all-gather", {"algorithm": algorithm}, file="all_gather", channels=channels, placement=placement,
-            start=start,
+            team, "all-gather", {"algorithm": algorithm}, file="all_gather",
+            peers=neighbours(team, algorithm == "ring"), channels=channels, placement=placement, start=start,
         )  # fmt: skip
         with self._closed_on_failure():
             if algorithm not in _KERNELS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gda.comm.collectives.collective import kernel_of
+from gda.comm.collectives.collective import kernel_of, prepare
 from gda.comm.signal import Signals
 
 if TYPE_CHECKING:
@@ -34,6 +34,11 @@ class Barrier(Signals):
         self._kernels = kernel_of("barrier")  # on all ranks before any can launch it
         team.connect({rank for pair in self.partners for rank in pair})
         super().__init__(team, len(self.partners) + 1, placement=placement, start=start, has_epochs=False)
+        try:
+            prepare(self._kernels, team, self)
+        except BaseException:
+            self._resources.close()
+            raise
 
     def __repr__(self) -> str:
         return f"<Barrier of {self.team.size} ranks in {len(self.partners)} rounds>"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gda.comm.collectives.collective import Collective, Transfer
+from gda.comm.collectives.collective import Collective, Transfer, neighbours
 from gda.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ class Broadcast(Collective):
         self.algorithm, self.chunk_bytes = algorithm, chunk_bytes
         options: dict[str, object] = {"algorithm": algorithm, "chunk_bytes": chunk_bytes}
         super().__init__(
-            team, "broadcast", options, file="broadcast", channels=channels, placement=placement, start=start
-        )
+            team, "broadcast", options, file="broadcast", peers=neighbours(team, algorithm == "chain"),
+            channels=channels, placement=placement, start=start,
+        )  # fmt: skip
         with self._closed_on_failure():
             if algorithm not in _KERNELS:
                 raise ArgumentError(f"algorithm={algorithm!r} is not one of {', '.join(_KERNELS)}")

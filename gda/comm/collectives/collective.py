@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from gda import config
 from gda.comm.signal import Signals
 from gda.comm.window import Window
 from gda.errors import ArgumentError, BootstrapError, ClosedError, CompletionError, DeadlineError, OutOfBoundsError
@@ -33,11 +34,25 @@ _MARGIN_S = 2.0  # a kernel's own deadlines come first: that of the call, and a 
 
 
 @once
+def _kernel_of(name: str, target: str) -> Kernel:
+    return Kernel(f"#include <gda/kernels/{name}.h>\n", target=None if target == "auto" else target)
+
+
 def kernel_of(name: str) -> Kernel:
     """The kernels of cuda/gda/kernels/NAME.h. Asked for when a collective is made: on a GPU no module may be loaded
     while a kernel of another rank already waits.
     """
-    return Kernel(f"#include <gda/kernels/{name}.h>\n")
+    return _kernel_of(name, config.get("GDA_TARGET"))
+
+
+def prepare(kernels: Kernel, team: Team, *windows: Window) -> None:
+    """Make what a first launch makes, on all ranks: on a GPU that would wait for a kernel which waits for this rank."""
+    for name in kernels.names:
+        kernels[name]  # a GPU loads it now
+    team.__gda_argument__(kernels.target)
+    for window in windows:
+        window.__gda_argument__(kernels.target)
+    team.bootstrap.barrier()
 
 
 def agree(team: Team, what: str, options: dict[str, object]) -> None:
@@ -59,28 +74,34 @@ def _said(data: bytes) -> str:
         return f"something else ({data[:32]!r})"
 
 
+def neighbours(team: Team, alone: bool) -> set[int] | None:
+    """Whom a rank is to be connected with, where a ring is all there is; None: all."""
+    return {(team.rank + 1) % team.size, (team.rank - 1) % team.size} if alone else None
+
+
 class Collective(Owner):
     """What a rank has of one collective: `signals`, and `channels`, each a block that carries its share of the bytes.
 
     Made by all ranks with equal `options`, else by none. `file` names its kernels, in cuda/gda/kernels. `more_words`
-    are those of a channel behind its own. `placement` and `start` are those of the signals. A call that failed leaves
-    the ranks' words apart: later ones are refused.
+    are those of a channel behind its own, `peers` the ranks to be connected with (default: all). `placement` and
+    `start` are those of the signals. A call that failed leaves the ranks' words apart: later ones are refused.
     """
 
     _threads = 1  # of each block
 
     def __init__(
         self, team: Team, what: str, options: dict[str, object], *, file: str = "", more_words: int = 0,
-        channels: int = 1, placement: str = "host", start: int = 0,
+        peers: Iterable[int] | None = None, channels: int = 1, placement: str = "host", start: int = 0,
     ) -> None:  # fmt: skip
         team._resources.check()
         self.team, self.channels, self._what = team, channels, what
         self._own(Resources(what, team._resources))
         self._failed = ""
+        self._windows: list[Window] = []
         try:
             self._kernels = kernel_of(file) if file else None
             agree(team, what, {**options, "channels": channels, "start": start})
-            team.connect()
+            team.connect(peers)
             if isinstance(channels, bool) or not isinstance(channels, int) or not 1 <= channels <= MOST_CHANNELS:
                 raise ArgumentError(f"channels={channels!r} is not a whole number from 1 to {MOST_CHANNELS}")
             self._words = 2 * team.size + 2 + more_words
@@ -98,9 +119,11 @@ class Collective(Owner):
 
     @contextmanager
     def _closed_on_failure(self) -> Iterator[None]:
-        """Around what a class adds when it is made."""
+        """Around what a class adds when it is made. At its end all ranks are ready to launch."""
         try:
             yield
+            if self._kernels is not None:
+                prepare(self._kernels, self.team, self.signals, *self._windows)
         except BaseException:
             self._resources.close()
             raise
@@ -110,9 +133,11 @@ class Collective(Owner):
         if isinstance(data, Window):
             if data.team is not self.team:
                 raise ArgumentError(f"{data!r} is of another team", "make it by this one's window()")
-            return data
-        window = Window(self.team, data, placement=placement)
-        self._resources.callback(window._resources.close)
+            window = data
+        else:
+            window = Window(self.team, data, placement=placement)
+            self._resources.callback(window._resources.close)
+        self._windows.append(window)
         return window
 
     def _piece_bytes(self, window: Window) -> int:

@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import gda
+from gda import config
 from gda.comm import Team
 from gda.comm.collectives.collective import Collective, Transfer, play, share_of
 from gda.errors import ArgumentError, BootstrapError, ClosedError, DeadlineError, OutOfBoundsError
@@ -155,3 +159,54 @@ def test_transfers_of_a_step_read_before_any_writes() -> None:
     memory = [np.array([rank], np.uint8) for rank in range(3)]
     play([Transfer(0, rank, (rank + 1) % 3, 0, 0, 1) for rank in range(3)], memory, memory)
     assert [int(one[0]) for one in memory] == [2, 0, 1]
+
+
+def test_rings_connect_neighbours_alone(nothing_left) -> None:
+    def work(team: Team) -> None:
+        pieces = np.zeros((5, 8), np.uint8)
+        gather, give = team.all_gather(pieces, algorithm="ring"), team.broadcast(8, algorithm="chain")
+        assert set(team.connected) == {team.rank, (team.rank + 1) % 5, (team.rank - 1) % 5}
+        pieces[team.rank] = team.rank
+        gather(deadline_s=30)
+        give(3, deadline_s=30)
+        assert (pieces == np.arange(5)[:, None]).all()
+        team.all_gather(40)(deadline_s=30)
+        assert len(team.connected) == 5
+
+    teams(5, work, connect="on_demand")
+
+
+DYING = """
+import os, signal, sys, time
+import numpy as np
+import gda
+with gda.init(deadline_s=60) as team:
+    data = np.zeros((4, 1000), np.uint8)
+    call = {
+        "broadcast": lambda: team.broadcast(data, algorithm="chain"),
+        "all_to_all_v": lambda: team.all_to_all_v(data, np.zeros((20, 1000), np.uint8)),
+    }[sys.argv[1]]()
+    if sys.argv[1] == "all_to_all_v":
+        rows, call = call, lambda deadline_s: rows.dispatch([1] * 4, deadline_s=deadline_s)
+    call(deadline_s=30)
+    team.barrier()
+    if team.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    for _ in range(3):  # a broadcast's first ranks may be done before they miss anybody
+        try:
+            call(deadline_s=3)
+        except gda.GdaError as error:
+            print(type(error).__name__, error.rank, error.pid == team.ranks[1].pid, time.monotonic() - begin < 30)
+            break
+"""
+
+
+@pytest.mark.parametrize("name", ["broadcast", "all_to_all_v"])
+def test_a_rank_that_is_killed_is_named_by_all(tmp_path: Path, name: str) -> None:
+    command = [sys.executable, "-c", DYING, name]
+    places = [config.environment_of_rank(rank, 4, str(tmp_path)) for rank in range(4)]
+    ranks = [subprocess.Popen(command, env=place, stdout=subprocess.PIPE, text=True) for place in places]
+    said = [one.communicate(timeout=120)[0] for one in ranks]
+    assert [said[0], *said[2:]] == 3 * ["PeerLostError 1 True True\n"]
+    assert [one.returncode for one in ranks] == [0, -9, 0, 0]
