@@ -7,13 +7,14 @@ C++. The operator has no gradient; torch.compile sees it as one node.
 
     python -m gda launch -n 2 examples/19_torch.py       (torchrun --nproc-per-node 2 examples/19_torch.py)
 
-Started alone it launches two ranks of itself. With a GPU for each rank the tensors lie there.
+Started alone it launches two ranks of itself. With a GPU the tensors lie there; ranks that share one take turns on it.
 """
 
 import subprocess
 import sys
 
 import gda
+from gda.run.cuda import why_no_gpu
 
 try:
     import torch
@@ -65,8 +66,8 @@ def main() -> bool:
     with gda.init() as team:
         if team.size == 1:
             return False
-        on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= team.size
-        piece = torch.zeros(COUNT, device=f"cuda:{team.rank}" if on_gpu else "cpu")
+        on_gpu = torch.cuda.is_available() and not why_no_gpu()
+        piece = torch.zeros(COUNT, device="cuda" if on_gpu else "cpu")
         gathers.append(Gather(team, piece))
         total = torch.zeros((), device=piece.device)
         for round in range(ROUNDS):
