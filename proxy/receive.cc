@@ -16,13 +16,13 @@ namespace proxy {
 using namespace gda::prm;
 
 void ReceiveQueue::reset() {
+    in_error_ = false;  // also where there is no receive queue: both halves fail together
     if (!ring_) return;
     ibv_wc wc[AT_ONCE];
     while (ibv_poll_cq(cq_, AT_ONCE, wc) > 0) {
     }
     ++life_;
     posted_ = next_ = oldest_ = 0;
-    in_error_ = false;
 }
 
 bool ReceiveQueue::pass() {

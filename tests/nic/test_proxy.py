@@ -315,6 +315,22 @@ def test_a_receiver_that_is_not_there_or_not_ready(proxied: Nic, software: attac
             software.set_faults("")
 
 
+def test_reset_mends_a_queue_pair_without_receives(proxied: Nic) -> None:
+    """The half that is not there stayed failed, and all that came after was flushed."""
+    a, b = proxied.loopback_pair(depth=8)
+    memory = proxied.allocate(64)
+    for _ in range(2):
+        post(a, 0, write_request(a, 0, memory, memory, 8, qp_or_sq=5))
+        assert completion(a, 0)["syndrome"] == formats.MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR
+        a.reset(), b.reset()
+        gda.nic.connect(a, b)
+        for index in range(3):
+            post(a, index, write_request(a, index, memory, memory, 8))
+            assert completion(a, index)["opcode"] == formats.MLX5_CQE_REQ
+        a.reset(), b.reset()
+        gda.nic.connect(a, b)
+
+
 def test_to_error_flushes_sends_and_receives(proxied: Nic) -> None:
     a, _ = proxied.loopback_pair(depth=8, completion="ring", receive_depth=4)
     memory = proxied.allocate(64)
