@@ -48,6 +48,20 @@ def test_nvrtc(name: str, arch: str, nvrtc: tuple[int, int]) -> None:
     assert compile_for_gpu(text, arch=arch, names=kernels)
 
 
+REDUCTIONS = [
+    "gda_kernel_reduce_scatter<gda_simple,gda_half,gda_prod>",
+    "gda_kernel_all_reduce_ring<gda_ll,int64_t,gda_min>",
+    "gda_kernel_all_reduce_doubling<gda_ll128,float,gda_sum>",
+]
+
+
+def test_nvrtc_makes_instances_of_reductions(nvrtc: tuple[int, int]) -> None:
+    """They are templates: including them compiles nothing yet."""
+    ptx = compile_for_gpu("#include <gda/kernels/reduce.h>\n", arch="compute_90", names=REDUCTIONS).decode()
+    assert ptx.count(".entry ") == len(REDUCTIONS)
+    assert "ld.relaxed.sys" in ptx, "words that carry their flag"
+
+
 LAUNCHED = {
     "litmus.cu": (Path(__file__).parent / "litmus.cu").read_text(),
     "toy_nic_gpu.cu": (Path(__file__).parent / "toy_nic_gpu.cu").read_text(),

@@ -61,7 +61,7 @@ class _Reduction(Collective):
         options["slot_bytes"] = self.slot_bytes
         if algorithm:
             options["algorithm"] = algorithm
-        on_gpu = hasattr(array, "__cuda_array_interface__")
+        on_gpu = hasattr(array.memory if isinstance(array, Window) else array, "__cuda_array_interface__")
         where = placement if placement is not None else "gpu" if on_gpu else "host"
         if protocol == "ll128" and where == "gpu" and team.nic.is_software:
             raise ArgumentError(
@@ -73,8 +73,8 @@ class _Reduction(Collective):
             team, what, options, more_words=links * _LINK_WORDS, channels=channels, placement=where, start=start
         )
         with self._closed_on_failure():
-            self._kernels = _kernel(self._instance)
-            self._threads = threads or (_GPU_THREADS if self._kernels.target == "gpu" else 1)
+            self._kernels = _kernel(self._instance, "gpu" if on_gpu else "host")  # where the array is
+            self._threads = threads or (_GPU_THREADS if on_gpu else 1)
             self.window = self._window(array if self.bytes else item)
             size = channels * links * slots * self.slot_bytes
             # No relaxed ordering: a flag could be seen before the bytes in front of it.
@@ -98,9 +98,9 @@ class _Reduction(Collective):
 
 
 @once
-def _kernel(instance: str) -> Kernel:
+def _kernel(instance: str, target: str = "host") -> Kernel:
     """Asked for when a reduction is made: on a GPU no module may be loaded while a kernel of another rank waits."""
-    return Kernel("#include <gda/kernels/reduce.h>\n", names=(instance,))
+    return Kernel("#include <gda/kernels/reduce.h>\n", target=target, names=(instance,))
 
 
 def instance_of(kernel: str, protocol: str, dtype: str, op: str) -> str:

@@ -356,3 +356,35 @@ def test_what_is_refused(nothing_left) -> None:
             reduce()
 
     teams(1, work)
+
+
+# ------------------------------------------------------------------------------------------------------------- on a GPU
+@pytest.mark.gpu
+@pytest.mark.parametrize("algorithm, protocol", [("ring", "simple"), ("ring", "ll"), ("doubling", "simple")])
+def test_two_ranks_on_one_gpu(nothing_left, algorithm: str, protocol: str) -> None:
+    """Each is a thread with a stream of its own; arrays, staging and signals lie in GPU memory."""
+    cupy: Any = pytest.importorskip("cupy")
+    begin = [inputs(2, count) for count in (1, 1000, 1 << 16)]
+
+    def work(team: Team) -> None:
+        for start in begin:
+            array = cupy.asarray(start[team.rank])
+            with made(team, array, algorithm, protocol=protocol, channels=2) as reduce:
+                team.barrier()
+                reduce(deadline_s=20)
+                reduce(deadline_s=20)
+            expected = reference(reference(start, "sum", algorithm), "sum", algorithm)[team.rank]
+            assert array.get().tobytes() == expected.tobytes()
+
+    teams(2, work)
+
+
+@pytest.mark.gpu
+def test_no_lines_in_gpu_memory_of_the_software_nic(nothing_left) -> None:
+    cupy: Any = pytest.importorskip("cupy")
+
+    def work(team: Team) -> None:
+        with pytest.raises(ArgumentError, match="order of its addresses"):
+            team.all_reduce(cupy.zeros(4, cupy.float32), protocol="ll128")
+
+    teams(1, work)
