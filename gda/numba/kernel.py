@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import cuda
 
+from gda import notes
 from gda.errors import ArgumentError, CudaError, UnavailableError
+from gda.numba.traced import NON_BLOCKING, driver, linking
 from gda.once import once
 from gda.run.cuda import CudaRun, Lane, NicHelper
 from gda.run.executor import DEADLINE_S, launch_shape
@@ -27,7 +29,6 @@ from gda.run.status import explainers
 __all__ = ["Kernel", "Region", "queue", "region"]
 
 _STATUS_WORDS = 512  # launches whose outcome somebody may still read
-_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not ordered with the default stream
 
 
 class QueueAddress(np.uint64):
@@ -97,11 +98,15 @@ class Kernel:
 
     Queue pairs and memory regions may be arguments, GPU arrays and numbers as Numba takes them. A last parameter
     `status`, where none is passed, is the address of a status word (gda.numba.report), and the launch raises what it
-    says. `.start[grid, block](...)` returns the Launch without waiting. Needs a GPU: UnavailableError.
+    says. `.start[grid, block](...)` returns the Launch without waiting. With `trace` it leaves an event of each step
+    for gda.trace; None: if a trace is recorded when the Kernel is made. Needs a GPU: UnavailableError.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, *, trace: bool | None = None) -> None:
         self._jitted = function if hasattr(function, "py_func") else cuda.jit(function)
+        self._traced = notes.kernels_are_traced() if trace is None else trace
+        if self._traced and self._jitted is function:  # what was linked before has no ring
+            self._jitted = type(function)(function.py_func, targetoptions=dict(function.targetoptions))
         code = self._jitted.py_func.__code__
         self.name: str = self._jitted.py_func.__name__
         self._parameters = code.co_varnames[: code.co_argcount]
@@ -134,11 +139,15 @@ class Kernel:
         if status is not None:
             passed.append(status.argument)
         alive = [*arguments, *passed, self, status]
+        with linking(self.name, self._traced):
+            _prepare(self._jitted, passed)
+        number = notes.launched(self.name, *shape[:2])
         run = _start(self.name, self._jitted, shape, passed, device=device, alive=alive)
         name = device.name.decode() if isinstance(device.name, bytes) else str(device.name)
         launch = Launch(
-            self.name, run, status, self.deadline_s, f"GPU {device.id} ({name})", explainers=explainers(arguments)
-        )
+            self.name, run, status, self.deadline_s, f"GPU {device.id} ({name})", explainers=explainers(arguments),
+            number=number,
+        )  # fmt: skip
         if wait:
             launch.wait()
         return launch
@@ -162,12 +171,6 @@ def _start(name: str, jitted: Any, shape: Any, arguments: list[Any], *, device: 
     # At least one block fits a multiprocessor, so this is the most that the grid can take of the GPU.
     blocks = grid[0] * grid[1] * grid[2]
     helper = NicHelper(blocks / processors, 1 - 1 / processors)
-    try:
-        # Compiled, linked and loaded before the NIC is told, and before anything of it runs.
-        jitted.compile(tuple(jitted.typeof_pyval(value) for value in arguments)).bind()
-    except BaseException:
-        lanes.append(lane)
-        raise
     helper.begin()
     try:
         with cuda.defer_cleanup():  # giving memory back would wait for kernels that wait
@@ -183,6 +186,11 @@ def _start(name: str, jitted: Any, shape: Any, arguments: list[Any], *, device: 
             raise CudaError(f"launch of kernel {name}", int(error.code), str(error), advice) from None
         raise
     return CudaRun(name, lane.done, helper=helper, back=(lanes, lane), alive=alive)
+
+
+def _prepare(jitted: Any, arguments: list[Any]) -> None:
+    """Compiled, linked and loaded before the NIC is told, and before anything of it runs."""
+    jitted.compile(tuple(jitted.typeof_pyval(value) for value in arguments)).bind()
 
 
 class _Done:
@@ -204,18 +212,8 @@ def _lanes(device: int) -> list[Lane]:
 
 
 def _lane() -> Lane:
-    stream = cuda.external_stream(int(_driver("cuStreamCreate", _NON_BLOCKING)))
+    stream = cuda.external_stream(int(driver("cuStreamCreate", NON_BLOCKING)))
     return Lane(stream, cuda.event(timing=False), _Done())
-
-
-def _driver(name: str, *arguments: Any) -> Any:
-    """A call into the driver that Numba has no words for; returns its result."""
-    from cuda.bindings import driver  # of NVIDIA's Python packages, which numba-cuda stands on
-
-    code, *results = getattr(driver, name)(*arguments)
-    if int(code):
-        raise CudaError(name, int(code), code.name)
-    return results[0] if results else None
 
 
 def _gpu() -> Any:
@@ -233,7 +231,7 @@ def _gpu() -> Any:
 @once
 def _free_words() -> list[int]:
     """Addresses of free status words in pinned memory, the same on the GPU, that lives as long as the process."""
-    address = int(_driver("cuMemHostAlloc", 8 * _STATUS_WORDS, 0))
+    address = int(driver("cuMemHostAlloc", 8 * _STATUS_WORDS, 0))
     return [address + 8 * word for word in range(_STATUS_WORDS)]
 
 

@@ -14,6 +14,7 @@ from numba import cuda
 from numba.cuda.cudadrv import linkable_code
 
 from gda.errors import UnavailableError
+from gda.numba.traced import loaded, wanted
 from gda.run.linkable import linkable
 
 __all__ = ["LIBRARY", "object_code"]
@@ -42,16 +43,17 @@ def _linker_takes_ltoir() -> bool:
     return True
 
 
-def object_code(cc: tuple[int, int] | None = None, form: str = "") -> bytes:
+def object_code(cc: tuple[int, int] | None = None, form: str = "", *, trace: bool = False) -> bytes:
     """The device library for a GPU of compute capability `cc` (default: the current one's), as a linker takes it.
 
-    `form` is "ltoir", "ptx" or "cubin"; default: LTO-IR with nvJitLink, else PTX. Raises UnavailableError without
+    `form` is "ltoir", "ptx" or "cubin"; default: LTO-IR with nvJitLink, else PTX. With `trace` it leaves events in a
+    ring of its own. Raises UnavailableError without
     NVRTC, and without a GPU when `cc` is not given.
     """
     major, minor = cc or _current()
     form = form or ("ltoir" if _linker_takes_ltoir() else "ptx")
     arch = f"compute_{major}{minor}" if form == "ptx" else f"sm_{major}{minor}"
-    return linkable(arch=arch, form=form, library=_nvrtc())
+    return linkable(arch=arch, form=form, library=_nvrtc(), trace=trace)
 
 
 def _current() -> tuple[int, int]:
@@ -74,6 +76,7 @@ class _Library(linkable_code.LTOIR):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__(b"", name="gda.ltoir")
+        self.setup_callback = loaded  # before the first launch of what it was linked into
 
     @property
     def kind(self) -> Any:
@@ -83,7 +86,7 @@ class _Library(linkable_code.LTOIR):  # type: ignore[misc]
     @property
     def data(self) -> bytes:
         """The object."""
-        return object_code(self.cc)
+        return object_code(self.cc, trace=wanted())
 
 
 LIBRARY = _Library()

@@ -17,7 +17,7 @@ from gda.once import once
 from gda.run.arguments import OwnedAddress
 from gda.run.executor import Kernel
 
-__all__ = ["Turn", "ask", "closest", "gpu_moment"]
+__all__ = ["ANSWER", "DEADLINE_NS", "TURNS", "WAIT_S", "Turn", "ask", "closest", "gpu_moment"]
 
 # Before asking and after the answer (monotonic ns), and what the other clock said in between.
 Turn = tuple[int, int, int]
@@ -25,7 +25,7 @@ Turn = tuple[int, int, int]
 TURNS = 32
 DEADLINE_NS = 50_000_000
 WAIT_S = 1.0
-_ANSWER = r"""
+ANSWER = r"""
 #include <gda/gda.h>
 
 // words[0]: the number of the question; words[1]: of the answer; words[2]: the clock. Other memory than a queue's: the
@@ -87,4 +87,4 @@ def gpu_moment() -> tuple[int, int]:
 @once
 def clock_kernel(target: str) -> Kernel:
     """The kernel that answers."""
-    return Kernel(_ANSWER, target=target, trace=False)
+    return Kernel(ANSWER, target=target, trace=False)

@@ -8,6 +8,7 @@ import pytest
 
 import gda
 from gda.errors import ArgumentError, CompletionError, DeadlineError, OutOfBoundsError, UnavailableError
+from gda.tools.trace.puts import STAGES
 
 try:
     import gda.numba as gn
@@ -150,6 +151,31 @@ def test_what_the_kernel_reports_is_raised() -> None:
         dst.close()
         with pytest.raises(CompletionError, match="remote access error"):
             gn.Kernel(fill_and_put)[1, 1](a, gone, src, values, 8)
+
+
+@pytest.mark.parametrize("by_numba", [False, True])
+def test_a_traced_kernel_leaves_every_stage(by_numba: bool) -> None:
+    """Also of a launch by Numba itself, of a kernel that is linked while a trace is recorded."""
+    count = 8
+    values, status = cuda.to_device(np.zeros(count, np.uint64)), cuda.to_device(np.zeros(1, np.uint64))
+    with gda.open() as nic, gda.trace.record() as t:
+        src, dst = nic.register(values), nic.allocate(8 * count)
+        a, _b = nic.loopback_pair(depth=64)
+        if by_numba:
+            where = np.uint64(status.__cuda_array_interface__["data"][0])
+            own = cuda.jit(fill_and_put.py_func)
+            own[1, count, cuda.stream()](gn.queue(a), gn.region(dst), gn.region(src), values, 8, where)
+            cuda.synchronize()
+        else:
+            gn.Kernel(fill_and_put)[1, count](a, dst, src, values, 8)
+    assert len(t.puts) == count
+    assert sorted(t.puts["lane"].tolist()) == list(range(count))
+    for stage in STAGES:
+        assert (t.puts[stage] > 0).all(), stage
+    assert (t.puts["done"] - t.puts["reserve"] > 0).all()
+    assert (t.puts["seen"] - t.puts["ring"] > -20_000).all(), "one time base, to some microseconds"
+    (actor,) = [actor for actor in t.actors if actor.source == "kernel"]
+    assert actor.name == ("a kernel of Numba" if by_numba else "fill_and_put")
 
 
 def test_deadline_and_start() -> None:
