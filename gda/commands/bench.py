@@ -15,7 +15,7 @@ def add(command: Add) -> None:
     """Declare the command: its arguments and what runs it."""
     bench = command(
         "bench",
-        help="what a kernel's puts cost: an overview, or post, latency, rate, bandwidth, cpu",
+        help="what a kernel's puts cost: an overview, or post, latency, rate, bandwidth, cpu, collectives",
         description="Without a command: puts posted by one kernel thread, time from put to completion by size, "
         "messages per second with several in flight, bandwidth of large writes. Medians of one run.",
         epilog="Each command explains what it measures: python -m gda bench post --help",
@@ -27,6 +27,7 @@ def add(command: Add) -> None:
     _post(of.add_parser)
     for name, (short, description, epilog) in _TRANSFERS.items():
         _transfer(of.add_parser(name, help=short, description=description + _SIDES, epilog=epilog))
+    _collectives(of.add_parser)
 
 
 _SIDES = (
@@ -84,6 +85,24 @@ def _transfer(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, default=0.2, metavar="S", help="how long to measure each figure at least (default 0.2)"
     )
     parser.add_argument("--idle", action="store_true", help="leave the matrix product out")
+    _outputs(parser)
+
+
+def _collectives(command: Add) -> None:
+    parser = command(
+        "collectives",
+        help="all-reduce by algorithm, protocol and size, and mpi4py's beside it",
+        description="2 and 4 processes of this host add arrays of 8 bytes to 4 MiB (float32, in place): by recursive "
+        "doubling and by a ring, with each of the three protocols (docs/protocols.md), many calls in one launch and a "
+        "launch for each; and mpi4py's Allreduce, if it and mpirun are there. Kernels run on the CPU.",
+        epilog="Processes that outnumber the cores take turns, which the medians show and the fastest calls do not. "
+        "mpi4py goes through memory that they share, the device all-reduce through work requests of a NIC that is "
+        "software. example: python -m gda bench collectives --json collectives.json --plot collectives.png",
+    )
+    _placement(parser, argparse.SUPPRESS)
+    parser.add_argument(
+        "--seconds", type=float, default=0.2, metavar="S", help="how long to measure each figure (default 0.2)"
+    )
     _outputs(parser)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import subprocess
 import sys
 import time
 from itertools import pairwise
@@ -16,9 +17,10 @@ import pytest
 
 import gda
 from gda.__main__ import main
-from gda.errors import DeviceStatusError, UnavailableError
+from gda.errors import DeviceStatusError, GdaError, UnavailableError
 from gda.nic.doorbell_modes import MODES
 from gda.nic.plain import PlainQueue
+from gda.tools.bench import collectives as bench_collectives
 from gda.tools.bench import measure_post
 from gda.tools.bench.load import CpuLoad
 from gda.tools.bench.post import _check, count_post, shapes
@@ -298,6 +300,32 @@ def test_rate_changes_one_thing_at_a_time(on_cpu: None, tmp_path: Path, capsys: 
     ]
 
 
+def test_collectives_by_algorithm_protocol_and_size(
+    on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Real processes, a small part of it; mpi4py is told to be missing where it is."""
+    monkeypatch.setattr(bench_collectives, "RANKS", (2,))
+    monkeypatch.setattr(bench_collectives, "SIZES", (8, 65536))
+    file = tmp_path / "out.json"
+    assert main(["bench", "collectives", "--seconds", "0.01", "--json", str(file)]) == 0
+    shown, data = capsys.readouterr().out, json.loads(file.read_text())
+    of = [(r["algorithm"], r["protocol"], r["bytes"]) for r in data["rows"] if r["who"] == "kernel"]
+    assert of == [(a, p, b) for b in (8, 65536) for a in ("doubling", "ring") for p in ("simple", "ll", "ll128")]
+    assert all(0 < r["fastest_ns"] <= r["median_ns"] and r["rounds"] >= 5 for r in data["rows"])
+    mpi = [r["bytes"] for r in data["rows"] if r["who"] == "mpi4py"]
+    assert mpi == ([] if data["not_measured"] else [8, 65536]) and "fastest on the device: 8 B: " in shown
+    assert ("mpi4py: not run" in shown) == bool(data["not_measured"])
+
+
+def test_collectives_without_mpi_and_with_a_rank_that_fails(on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert bench_collectives._why_no_mpi().startswith("mpi4py: not run, it is not installed")
+    failing = subprocess.Popen([sys.executable, "-c", "raise SystemExit('no room')"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    with pytest.raises(GdaError, match="rank 0 of 1 ended with 1: no room"):
+        bench_collectives._answers([failing])
+
+
 @pytest.mark.parametrize("processors", [0, 132])
 def test_no_point_of_a_sweep_asks_for_more_than_its_queues_hold(processors: int) -> None:
     for point in points(processors):
@@ -354,7 +382,7 @@ def test_transfers_draw(on_cpu: None, measure: str, tmp_path: Path) -> None:
     assert min(png_size(file)) > 100
 
 
-@pytest.mark.parametrize("measure", ["post", *TRANSFERS])
+@pytest.mark.parametrize("measure", ["post", "collectives", *TRANSFERS])
 def test_help_teaches(measure: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["bench", measure, "--help"])

@@ -41,3 +41,23 @@ __global__ void gda_kernel_all_reduce_doubling(gda_team team, gda_window data, u
     }
     gda_report(status, done);
 }
+
+// For `python -m gda bench collectives`: `rounds` calls, one after the other, and how long each took on this rank.
+template <class Protocol, class T, class Op>
+__global__ void gda_kernel_all_reduce_times(gda_team team, gda_window data, uint64_t count, gda_window staging,
+                                            gda_window signals, uint32_t doubling, uint64_t rounds, uint64_t* ns,
+                                            uint64_t deadline_ns, gda_status* status) {
+    gda_status done = 0;
+    for (uint64_t round = 0; round < rounds && done == 0; ++round) {
+        uint64_t begin = gda::target::clock_ns();
+        done = doubling != 0
+                   ? gda_all_reduce_doubling_block<Protocol, T, Op>(team, data, 0, count, staging, signals, deadline_ns)
+                   : gda_all_reduce_ring_block<Protocol, T, Op>(team, data, 0, count, staging, signals, deadline_ns);
+        if (gda::target::thread_of_block() == 0) ns[round] = gda::target::clock_ns() - begin;
+    }
+    if (done == 0) {
+        done = doubling != 0 ? gda_leave_doubling_block<Protocol>(team, staging, signals, deadline_ns)
+                             : gda_leave_ring_block<Protocol>(team, staging, signals, deadline_ns);
+    }
+    gda_report(status, done);
+}

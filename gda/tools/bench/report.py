@@ -14,6 +14,7 @@ from gda.nic import Nic
 from gda.nic import open as open_nic
 from gda.run import Kernel
 from gda.tools.bench import show
+from gda.tools.bench.collectives import collectives
 from gda.tools.bench.latency import latency
 from gda.tools.bench.plot import Bars, Curves
 from gda.tools.bench.post import BYTES, DEPTH, KERNELS, USUAL, PostCost, PostCount, count_post, measure_post, shapes
@@ -21,7 +22,7 @@ from gda.tools.bench.present import check, lines_of, rows_of, size_text, title_o
 from gda.tools.bench.rate import rate
 from gda.tools.bench.transfer import Cost, ceiling_bytes_per_second, measure_costs
 
-__all__ = ["bandwidth", "cpu", "latency", "post", "rate"]
+__all__ = ["bandwidth", "collectives", "cpu", "latency", "post", "rate"]
 
 
 def post(options: argparse.Namespace) -> None:

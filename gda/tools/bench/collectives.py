@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m gda bench collectives`: all-reduce of 2 and 4 processes of this host, by algorithm, protocol and size, and
+mpi4py's beside it. What each rank measures: reduce_rank.py. Figures: docs/figures.md, "Collectives".
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gda import config
+from gda.errors import GdaError
+from gda.nic import open as open_nic
+from gda.tools.bench import show
+from gda.tools.bench.plot import Curves
+from gda.tools.bench.present import check, size_text, title_of, write
+
+__all__ = ["collectives"]
+
+SIZES = (8, 128, 1024, 8192, 65536, 524288, 4 << 20)
+RANKS = (2, 4)
+_PATIENCE_S = 600.0
+_SHORT = {"simple": "simple", "ll": "LL", "ll128": "LL128"}
+Rows = list[dict[str, Any]]
+
+
+def collectives(options: argparse.Namespace) -> None:
+    """Measure and show."""
+    check(options)
+    rows: Rows = []
+    missing = _why_no_mpi()
+    for size in RANKS:
+        found = _device(size, options.seconds)
+        if not missing:
+            found += _mpi(size, options.seconds)
+        rows += [{"ranks": size, **row} for row in found]
+    with open_nic() as nic:
+        show.print_heading(title_of("all-reduce, float32 sum, in place", nic, options))
+        for size in RANKS:
+            _show(size, [row for row in rows if row["ranks"] == size], missing)
+        panels = [_panel(size, [row for row in rows if row["ranks"] == size]) for size in RANKS]
+        write(nic, options, {"rows": rows, "not_measured": [missing] if missing else []}, panels)
+
+
+def _why_no_mpi() -> str:
+    """Empty if mpi4py can be measured."""
+    if importlib.util.find_spec("mpi4py") is None:
+        return "mpi4py: not run, it is not installed (pip install mpi4py mpich)"
+    return "" if _mpirun() else "mpi4py: not run, there is no mpirun (pip install mpich)"
+
+
+def _mpirun() -> str | None:
+    """What pip has put beside this Python, or one on the PATH."""
+    return shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
+
+
+def _command(kind: str, seconds: float) -> list[str]:
+    return [sys.executable, "-m", "gda.tools.bench.reduce_rank", kind, str(seconds), *map(str, SIZES)]
+
+
+def _device(size: int, seconds: float) -> Rows:
+    with tempfile.TemporaryDirectory(prefix="gda-bench-") as place:
+        ranks = [
+            subprocess.Popen(
+                _command("device", seconds), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env={**config.environment_of_rank(rank, size, place), "GDA_TARGET": "host"},
+            )
+            for rank in range(size)
+        ]  # fmt: skip
+        return _answers(ranks)
+
+
+def _mpi(size: int, seconds: float) -> Rows:
+    command = [str(_mpirun()), "-n", str(size), *_command("mpi", seconds)]
+    return _answers([subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)])
+
+
+def _answers(ranks: Sequence[subprocess.Popen[str]]) -> Rows:
+    """What the first printed. Raises GdaError with the last line of one that failed."""
+    try:
+        said = [one.communicate(timeout=_PATIENCE_S) for one in ranks]
+    finally:
+        for one in ranks:
+            one.kill()
+    for rank, (one, (_, errors)) in enumerate(zip(ranks, said, strict=True)):
+        if one.returncode:
+            last = (errors.strip() or "nothing was said").splitlines()[-1]
+            raise GdaError(f"rank {rank} of {len(ranks)} ended with {one.returncode}: {last}")
+    rows: Rows = json.loads(said[0][0])
+    return rows
+
+
+def _lines(rows: Rows, which: str) -> dict[str, dict[int, float]]:
+    """Nanoseconds by size, for each way; `which` is "median_ns" or "fastest_ns"."""
+    lines: dict[str, dict[int, float]] = {}
+    for row in rows:
+        way = f"{row['algorithm']}, {_SHORT[row['protocol']]}" if row["who"] == "kernel" else row["who"]
+        if row["who"] == "launch a call":
+            way = f"{row['algorithm']}, launched"
+        lines.setdefault(way, {})[row["bytes"]] = row[which]
+    return lines
+
+
+def _show(size: int, rows: Rows, missing: str) -> None:
+    for which in ("median", "fastest"):
+        lines = _lines(rows, f"{which}_ns")
+        table = [[way, *(show.time_text(of[bytes]) for bytes in SIZES)] for way, of in lines.items()]
+        notes = _verdicts(lines)
+        if which == "fastest":
+            notes += [missing] if missing else []
+            notes.append("a call of ten in a row, in one launch; launched: a launch from Python each; mpi4py: a call")
+        show.print_table(f"{size} ranks, {which}", ("way", *map(size_text, SIZES)), table, notes)
+
+
+def _verdicts(lines: dict[str, dict[int, float]]) -> list[str]:
+    """Which protocol wins where, in words."""
+    best = {}
+    for bytes in SIZES:
+        ways = {way: of[bytes] for way, of in lines.items() if way != "mpi4py" and not way.endswith("launched")}
+        best[bytes] = min(ways, key=lambda way: ways[way])
+    found = "; ".join(f"{size_text(bytes)}: {way}" for bytes, way in best.items())
+    notes = [f"fastest on the device: {found}"]
+    if "mpi4py" in lines:
+        ratios = [f"{lines[best[bytes]][bytes] / lines['mpi4py'][bytes]:.2g}" for bytes in SIZES]
+        notes.append(f"its time as a multiple of mpi4py's: {', '.join(ratios)}")
+    return notes
+
+
+def _panel(size: int, rows: Rows) -> Curves:
+    ways = _lines(rows, "fastest_ns")
+    lines = {way: [(float(bytes), ns / 1e3) for bytes, ns in of.items()] for way, of in ways.items()}
+    return Curves(("bytes", "microseconds"), lines, title=f"all-reduce of {size} ranks, fastest ten calls")
