@@ -106,13 +106,15 @@ GDA_API gda_status gda_wait_here(const gda_window& signals, uint64_t index, uint
 }
 
 // Waits until signal `index` of this rank has come `step` further than it was waited for before. How far that is lies
-// in the second half of the window (Signals of gda/comm makes it so): Python and kernels take turns, and nothing is
-// ever set back. One thread at a time waits for a signal.
+// behind the signals that Team.signals made: Python and kernels take turns, and nothing is ever set back. One thread at
+// a time waits for a signal.
 GDA_API gda_status gda_wait_next_here(const gda_window& signals, uint64_t index, uint64_t deadline_ns,
                                       uint64_t step = 1) {
-    uint64_t half = signals.mine.bytes / sizeof(uint64_t) / 2;
-    if (index >= half) return gda::make_status(gda::prm::GDA_OUT_OF_BOUNDS, 0, 0);
-    uint64_t* epoch = const_cast<uint64_t*>(gda_signal_of(signals, half + index));
+    uint64_t* signal = const_cast<uint64_t*>(gda_signal_of(signals, index));
+    if (signal == nullptr || (signals.mine.flags & GDA_MR_EPOCHS) == 0) {
+        return gda::make_status(gda::prm::GDA_OUT_OF_BOUNDS, 0, 0);
+    }
+    uint64_t* epoch = signal + signals.mine.bytes / sizeof(uint64_t);
     uint64_t value = gda::target::load_owned(epoch) + step;
     gda_status status = gda_wait_here(signals, index, value, deadline_ns);
     if (status == 0) gda::target::store_owned(epoch, value);

@@ -59,6 +59,7 @@ enum gda_cq_flags {
 enum gda_mr_flags {
     GDA_MR_GPU = 0x1,      // the bytes lie in GPU memory
     GDA_MR_RELAXED = 0x2,  // registered with relaxed ordering: what is written there may be seen before earlier writes
+    GDA_MR_EPOCHS = 0x4,   // signals; as many words behind them say how far this rank has waited for each
 };
 
 // A registered memory region. Passed to kernels by value.

@@ -7,6 +7,7 @@ bytes that were put to the same rank by the same queue before it: its memory is 
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -40,20 +41,20 @@ class Signals(Window):
     """A window of `count` signals, all `start` at first. Options: `placement` "host" or "gpu".
 
     `epochs` are how far this rank has waited (wait_next, and gda_wait_next_here in kernels); they lie behind the
-    signals, unless `has_epochs` is False. Numbers go round after 2^64, and *reached* means at most 2^63 - 1 behind.
+    signals, out of others' reach. Numbers go round after 2^64, and *reached* means at most 2^63 - 1 behind.
     """
 
-    def __init__(
-        self, team: Team, count: int, *, placement: str = "host", start: int = 0, has_epochs: bool = True
-    ) -> None:
+    def __init__(self, team: Team, count: int, *, placement: str = "host", start: int = 0) -> None:
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise ArgumentError(f"{count!r} signals", "a whole number from 1 on")
-        self.count, words = count, 2 * count if has_epochs else count
+        self.count = count
         # No rights but these, and above all no relaxed ordering: a signal could be seen before its data.
         access = ("local_write", "remote_write", "remote_read", "remote_atomic")
-        super().__init__(team, words * _WORD, placement=placement, access=access)
+        super().__init__(team, 2 * count * _WORD, placement=placement, access=access)
         try:
-            self.memory.write(0, (start % _WORDS).to_bytes(_WORD, "little") * words)
+            self.memory.write(0, (start % _WORDS).to_bytes(_WORD, "little") * 2 * count)
+            self.bytes = count * _WORD  # the epochs are no part of what others see
+            self.remote = [dataclasses.replace(one, bytes=self.bytes) for one in self.remote]
             self._fetched: Memory | None = None
             team.bootstrap.barrier()  # nobody signals before all have begun with `start`
         except BaseException:
@@ -168,6 +169,11 @@ class Signals(Window):
         seen = self.wait(index, value, peer=peer, deadline_s=deadline_s)
         self.memory.write(at, value.to_bytes(_WORD, "little"))
         return seen
+
+    def _mine(self, target: str) -> bytes:
+        layout = formats.layouts["gda_mr"]
+        mine = layout.unpack(super()._mine(target))
+        return layout.pack(**mine | {"bytes": self.bytes, "flags": mine["flags"] | int(formats.GDA_MR_EPOCHS)})
 
     def _offset(self, index: int) -> int:
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < self.count:

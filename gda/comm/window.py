@@ -78,7 +78,7 @@ class Window(Owner):
         """
         self._resources.check()
         shape, strides = self.memory.shape, self.memory.strides
-        offset, bytes, count, stride = pieces(shape, strides, self.bytes // math.prod(shape), index)
+        offset, bytes, count, stride = pieces(shape, strides, self.memory.bytes // math.prod(shape), index)
         return Part(self, offset, bytes, count, stride)
 
     def part(self, offset: int = 0, bytes: int | None = None, count: int = 1, stride: int = 0) -> Part:
@@ -133,7 +133,7 @@ class Window(Owner):
     def __gda_argument__(self, target: str) -> tuple[str, bytes]:
         """The kernel argument `gda_window`, by value; its table lies where `target` reads it."""
         self._resources.check()
-        mine = self.memory.__gda_argument__(target)[1]
+        mine = self._mine(target)
         everybody = [remote.__gda_argument__(target)[1] for remote in self.remote]
         everybody[self.team.rank] = mine  # with its local key, too
         return "gda_window", formats.layouts["gda_window"].pack(
@@ -146,6 +146,10 @@ class Window(Owner):
     def __gda_stay__(self, holder: object) -> None:
         """What a kernel got of it stays where it is as long as `holder` lives."""
         self._table.stay(holder)
+
+    def _mine(self, target: str) -> bytes:
+        """This rank's gda_mr."""
+        return self.memory.__gda_argument__(target)[1]
 
     def check_right(self, peer: int, right: str) -> None:
         """Raise ArgumentError unless the peer's window gives this right."""

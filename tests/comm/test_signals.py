@@ -34,6 +34,10 @@ GDA_KERNEL(rounds)(gda_team team, gda_window signals, uint32_t times, gda_status
 GDA_KERNEL(next_of)(gda_window signals, uint64_t index, gda_status* status) {
     *status = gda_wait_next_here(signals, index, GDA_MS(1));
 }
+GDA_KERNEL(signal_to)(gda_team team, gda_window signals, uint64_t index, gda_status* status) {
+    uint32_t right = (team.rank + 1) % team.size;
+    *status = gda_wait_for(team, right, gda_signal_to(team, right, signals, index, 1, GDA_SIGNAL_ADD), GDA_S(5));
+}
 // Every thread draws numbers from one counter and marks them.
 GDA_KERNEL(draw)(gda_team team, gda_mr drawn, gda_window counters, uint32_t times, gda_status* status) {
     for (uint32_t i = 0; i < times; i++) {
@@ -75,7 +79,12 @@ def test_python_and_kernels_share_epochs(kernel, nothing_left) -> None:
         assert signals.epochs == [2**64 - 3, 4] and signals.read(1) == 4
         with pytest.raises(OutOfBoundsError):
             kernel.next_of[1, 1](signals, 2)
+        with pytest.raises(OutOfBoundsError):  # a plain window has no epochs
+            kernel.next_of[1, 1](team.window(64), 0)
+        with pytest.raises(OutOfBoundsError):  # a neighbour's epoch
+            kernel.signal_to[1, 1](team, signals, 2)
         assert len(signals.epochs) == signals.count == 2
+        team.barrier()
 
     teams(3, work)
 

@@ -33,7 +33,7 @@ class Barrier(Signals):
         self.partners = partners(team.rank, team.size)
         self._kernels = kernel_of("barrier")  # on all ranks before any can launch it
         team.connect({rank for pair in self.partners for rank in pair})
-        super().__init__(team, len(self.partners) + 1, placement=placement, start=start, has_epochs=False)
+        super().__init__(team, len(self.partners) + 1, placement=placement, start=start)
         try:
             prepare(self._kernels, team, self)
         except BaseException:

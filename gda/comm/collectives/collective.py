@@ -105,8 +105,7 @@ class Collective(Owner):
             if isinstance(channels, bool) or not isinstance(channels, int) or not 1 <= channels <= MOST_CHANNELS:
                 raise ArgumentError(f"channels={channels!r} is not a whole number from 1 to {MOST_CHANNELS}")
             self._words = 2 * team.size + 2 + more_words
-            words = channels * self._words
-            self.signals = Signals(team, words, placement=placement, start=start, has_epochs=False)
+            self.signals = Signals(team, channels * self._words, placement=placement, start=start)
             self._resources.callback(self.signals._resources.close)
             for word in self._missed_words:
                 self.signals.memory.write(8 * word, bytes(8))
