@@ -55,6 +55,7 @@ from .signal_cases import (  # noqa: F401
     test_put_signal_by_a_kernel_of_the_library,
     test_put_signal_of_several_messages,
 )
+from .strided_cases import strided, test_a_piece_longer_than_a_message_is_several, test_pieces  # noqa: F401
 from .unreliable_cases import test_datagrams, test_puts_and_sends_over_uc, unreliable  # noqa: F401
 
 
