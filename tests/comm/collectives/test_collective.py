@@ -108,7 +108,7 @@ def test_a_rank_that_does_not_come_is_named_within_the_deadline(kernel, nothing_
 def test_signals_that_are_too_few(kernel, nothing_left) -> None:
     def work(team: Team) -> None:
         with pytest.raises(OutOfBoundsError):
-            kernel.shift[1, 1](team, team.window(8), 4, team.signals(2 * team.size + 1, has_epochs=False), 10**9)
+            kernel.shift[1, 1](team, team.window(8), 4, team.signals(2 * team.size + 1), 10**9)
 
     teams(2, work)
 
