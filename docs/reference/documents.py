@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
+from functools import cache
 from html import unescape
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def path_of(document: Path) -> str:
     return f"pages/{document.relative_to(ROOT).with_suffix('.html').as_posix()}"
 
 
+@cache
 def page(document: Path) -> Page:
     """One document."""
     body = str(markdown2.markdown(document.read_text(), extras=EXTRAS))
