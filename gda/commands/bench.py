@@ -15,7 +15,7 @@ def add(command: Add) -> None:
     """Declare the command: its arguments and what runs it."""
     bench = command(
         "bench",
-        help="what a kernel's puts cost: an overview, or post, latency, rate, bandwidth, cpu, collectives",
+        help="what a kernel's puts cost: an overview, or post, latency, rate, bandwidth, cpu, collectives, exchanges",
         description="Without a command: puts posted by one kernel thread, time from put to completion by size, "
         "messages per second with several in flight, bandwidth of large writes. Medians of one run.",
         epilog="Each command explains what it measures: python -m gda bench post --help",
@@ -28,6 +28,7 @@ def add(command: Add) -> None:
     for name, (short, description, epilog) in _TRANSFERS.items():
         _transfer(of.add_parser(name, help=short, description=description + _SIDES, epilog=epilog))
     _collectives(of.add_parser)
+    _exchanges(of.add_parser)
 
 
 _SIDES = (
@@ -146,12 +147,33 @@ def _post(command: Add) -> None:
     _outputs(post)
 
 
+def _exchanges(command: Add) -> None:
+    parser = command(
+        "exchanges",
+        help="broadcast, all-gather and all-to-all by algorithm, size and number of ranks",
+        description="Median time of a call on rank 0. Ranks are threads of this process and share its NIC: what shows "
+        "is the way of each algorithm (how often a byte is sent, how many steps follow each other), not a network. "
+        "A call is a launch from Python: for few bytes that is most of it.",
+        epilog="example: python -m gda bench exchanges --ranks 2,4,8 --json exchanges.json",
+    )
+    parser.add_argument("--ranks", default="2,4", metavar="N,...", help="how many ranks (default 2,4)")
+    parser.add_argument(
+        "--seconds", type=float, default=0.2, metavar="S", help="how long to measure each figure (default 0.2)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the figures to this file too")
+
+
 def run(options: argparse.Namespace) -> int:
     """Measure and show; 0."""
     if options.measure is None:
         from gda.tools.bench.overview import bench
 
         bench(placement=options.placement, queues=options.queues, as_json=options.json)
+        return 0
+    if options.measure == "exchanges":
+        from gda.tools.bench.exchanges import exchanges
+
+        exchanges(options)
         return 0
     from gda.tools.bench import report
 

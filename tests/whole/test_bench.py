@@ -390,6 +390,17 @@ def test_help_teaches(measure: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.value.code == 0 and "--json FILE" in shown and "--plot FILE.png" in shown and "example:" in shown
 
 
+def test_exchanges_by_size_and_ranks(on_cpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "out.json"
+    assert main(["bench", "exchanges", "--ranks", "1,3", "--seconds", "0.001", "--json", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "3 ranks, by bytes of a piece" in shown and "64 KiB" in shown
+    rows = json.loads(file.read_text())["rows"]
+    assert len(rows) == 2 * 5 * 4 and all(row["seconds"] > 0 and row["calls"] >= 5 for row in rows)
+    assert main(["bench", "exchanges", "--ranks", "0"]) != 0
+    assert "--ranks 0" in capsys.readouterr().err
+
+
 @pytest.mark.gpu
 def test_post_on_a_gpu() -> None:
     """Every row on the whole GPU: measure_post checks that each queue told the NIC all that was posted."""
