@@ -6,10 +6,13 @@
 
 #include <gda/collectives/all_reduce.h>
 
+// The longest block: a thread of more may not have the registers that these want. gda/comm/collectives/reduce.py knows.
+#define GDA_REDUCE_THREADS 512
+
 template <class Protocol, class T, class Op>
-__global__ void gda_kernel_reduce_scatter(gda_team team, gda_window data, uint64_t first, uint64_t count,
-                                          gda_window staging, gda_window signals, uint64_t deadline_ns,
-                                          gda_status* status) {
+__global__ void __launch_bounds__(GDA_REDUCE_THREADS)
+    gda_kernel_reduce_scatter(gda_team team, gda_window data, uint64_t first, uint64_t count, gda_window staging,
+                              gda_window signals, uint64_t deadline_ns, gda_status* status) {
     gda_status done = gda_reduce_scatter_block<Protocol, T, Op>(team, data, first, count, staging, signals, deadline_ns,
                                                                 blockIdx.x, gridDim.x);
     if (done == 0) {
@@ -19,9 +22,9 @@ __global__ void gda_kernel_reduce_scatter(gda_team team, gda_window data, uint64
 }
 
 template <class Protocol, class T, class Op>
-__global__ void gda_kernel_all_reduce_ring(gda_team team, gda_window data, uint64_t first, uint64_t count,
-                                           gda_window staging, gda_window signals, uint64_t deadline_ns,
-                                           gda_status* status) {
+__global__ void __launch_bounds__(GDA_REDUCE_THREADS)
+    gda_kernel_all_reduce_ring(gda_team team, gda_window data, uint64_t first, uint64_t count, gda_window staging,
+                               gda_window signals, uint64_t deadline_ns, gda_status* status) {
     gda_status done = gda_all_reduce_ring_block<Protocol, T, Op>(team, data, first, count, staging, signals,
                                                                  deadline_ns, blockIdx.x, gridDim.x);
     if (done == 0) {
@@ -31,9 +34,9 @@ __global__ void gda_kernel_all_reduce_ring(gda_team team, gda_window data, uint6
 }
 
 template <class Protocol, class T, class Op>
-__global__ void gda_kernel_all_reduce_doubling(gda_team team, gda_window data, uint64_t first, uint64_t count,
-                                               gda_window staging, gda_window signals, uint64_t deadline_ns,
-                                               gda_status* status) {
+__global__ void __launch_bounds__(GDA_REDUCE_THREADS)
+    gda_kernel_all_reduce_doubling(gda_team team, gda_window data, uint64_t first, uint64_t count, gda_window staging,
+                                   gda_window signals, uint64_t deadline_ns, gda_status* status) {
     gda_status done = gda_all_reduce_doubling_block<Protocol, T, Op>(team, data, first, count, staging, signals,
                                                                      deadline_ns, blockIdx.x, gridDim.x);
     if (done == 0) {

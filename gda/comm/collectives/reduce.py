@@ -28,7 +28,7 @@ PROTOCOLS = {"simple": ("gda_simple", 1, 1, 4), "ll": ("gda_ll", 16, 8, 8), "ll1
 _SLOT_ALIGNMENT, _LINK_WORDS = 128, 4
 _LONGEST_SLOT = 256 << 10  # bytes, unless slot_bytes says otherwise
 _RING_FROM_BYTES = 32 << 10  # smaller arrays by doubling; docs/figures.md, "Collectives"
-_GPU_THREADS = 512
+_GPU_THREADS = 512  # GDA_REDUCE_THREADS of cuda/gda/kernels/reduce.h: no longer block has the registers
 
 
 class _Reduction(Collective):
@@ -75,6 +75,8 @@ class _Reduction(Collective):
         with self._closed_on_failure():
             self._kernels = _kernel(self._instance, "gpu" if on_gpu else "host")  # where the array is
             self._threads = threads or (_GPU_THREADS if on_gpu else 1)
+            if not 1 <= self._threads <= _GPU_THREADS:
+                raise ArgumentError(f"threads={threads!r} is not a whole number from 1 to {_GPU_THREADS}")
             self.window = self._window(array if self.bytes else item)
             size = channels * links * slots * self.slot_bytes
             # No relaxed ordering: a flag could be seen before the bytes in front of it.
