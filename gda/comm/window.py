@@ -59,6 +59,8 @@ class Window(Owner):
             self.bytes = self.memory.bytes
             self.remote: list[RemoteMemory] = []
             self.rights: list[tuple[str, ...]] = []
+            if team.nic.gpu is not None:
+                kernels()  # behind the exchange all ranks have it: a GPU loads no module while another's kernel waits
             self._exchange()
             self._table = Table(team.nic)
             self._resources.callback(self._table.close)
