@@ -123,6 +123,7 @@ class PinnedStatus:
         words = _free_words()
         if not words:
             raise UnavailableError("all status words are in use", "drop Launch objects whose kernels have ended")
+        self._free = words  # not asked for again: at the interpreter's end nobody answers
         self._word = ctypes.c_uint64.from_address(words.pop())
         self._word.value = 0
 
@@ -152,7 +153,7 @@ class PinnedStatus:
             return
         # Neither the Launch nor a running kernel's arguments hold this object any more.
         if hasattr(self, "_word"):
-            _free_words().append(ctypes.addressof(self._word))
+            self._free.append(ctypes.addressof(self._word))
 
 
 class CudaModule:
