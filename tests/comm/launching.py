@@ -26,12 +26,12 @@ def environment(**more: str) -> dict[str, str]:
     return os.environ | told | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])} | more
 
 
-def run(command: list[str], program: str, folder: Path) -> None:
+def run(command: list[str], program: str, folder: Path, **more: str) -> None:
     """All ranks by one command."""
     path = folder / "program.py"
     path.write_text(program)
     result = subprocess.run(
-        [*command, str(path)], env=environment(), capture_output=True, text=True, timeout=150, cwd=folder
+        [*command, str(path)], env=environment(**more), capture_output=True, text=True, timeout=150, cwd=folder
     )
     assert result.returncode == 0, result.stdout + result.stderr
 
