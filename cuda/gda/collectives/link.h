@@ -112,11 +112,14 @@ struct link {
         if (gda_failed(told)) fail(from, link_wait(back, told, 0));
     }
 
-    // Until the other side has taken all, and this one's word of that has arrived there: neither writes any more.
+    // Until the other side has taken all, and this one's word of that has arrived there: neither writes any more. And
+    // until the NIC knows so much: where an acknowledgement was lost it sends again, from memory that must still be
+    // there.
     GDA_MEMBER void leave() {
         if (status == 0 && received % (LINK_SLOTS / 2) != 0) tell_taken();
         if (status == 0) fail(to, link_wait_signal(own(LINK_TAKEN), sent, patience_ns()));
         if (status == 0) fail(from, link_flush(gda_queue_of(team, from, which), patience_ns()));
+        if (status == 0 && to != from) fail(to, link_flush(queue(), patience_ns()));
     }
 
     // A failure on the way to this peer, or while it was waited for; 0 is none.

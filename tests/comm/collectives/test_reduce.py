@@ -187,6 +187,18 @@ def test_a_network_that_loses_packets(nothing_left) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_memory_is_there_until_the_last_acknowledgement(nothing_left, protocol: str) -> None:
+    """What had arrived was sent again from memory that was closed already, where the answer was lost."""
+
+    def work(team: Team) -> None:
+        check(team, 3, "ring", protocol=protocol, calls=1)
+        time.sleep(0.3)  # the queue pairs stay: what they still have to say again, they say
+
+    with faults("drop ack first=9"):
+        teams(3, work)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_fast_rank_overwrites_nothing_that_a_slow_one_reads(nothing_left, protocol: str) -> None:
     """On a ring the left neighbour of one that is late comes N - 1 steps ahead of it: more than there are slots."""
     size = 7
