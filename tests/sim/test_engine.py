@@ -141,9 +141,11 @@ def sanitized(
     }
     started: dict[tuple[str, str], Future[Completed]] = {}
 
-    def one(program: str, flavour: str) -> Completed:
+    def start(pool: ThreadPoolExecutor, program: str, flavour: str) -> Future[Completed]:
         directory = tmp_path_factory.mktemp(f"{flavour}-{program}")
-        return run([str(build(program, flavour))], env=environment(build, program, flavour, directory))
+        # Built here, with the driver that it may want: building is for one thread.
+        command, variables = [str(build(program, flavour))], environment(build, program, flavour, directory)
+        return pool.submit(lambda: run(command, env=variables))
 
     with ThreadPoolExecutor(max_workers=2) as pool:
 
@@ -151,8 +153,7 @@ def sanitized(
             if (program, flavour) not in started:
                 for name in sorted(PROGRAMS, key=LONGEST.__ne__):
                     if (name, flavour) in wanted:
-                        build(name, flavour)  # here, since building is for one thread
-                        started[name, flavour] = pool.submit(one, name, flavour)
+                        started[name, flavour] = start(pool, name, flavour)
             return started[program, flavour].result()
 
         yield outcome
