@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # make demo      set up what is missing, then one put from a kernel to its completion
-# make test      set up what is missing, then checks, tests and a short sanitizer pass
+# make test      set up what is missing, then checks, tests and a short sanitizer pass (WORKERS=4: files of tests that
+#                run at once, where pytest-xdist is there)
 # make conformance   other people's programs and tests on the software NIC, a row for each suite
 #                    (SUITE="perftest ucx" some of them, ONLY="ib_send*" some cases, JSON=FILE every result)
 # make test-gpu-stacks   NVSHMEM and NCCL, unmodified, on the software NIC and real GPUs; "not run" without them (JSON=FILE)
@@ -13,6 +14,7 @@
 
 export PYTHONPATH := $(CURDIR)
 RUN = "$$(cat build/python)"
+WORKERS = 2
 
 demo:
 	@sh prepare.sh demo
@@ -21,7 +23,7 @@ demo:
 test:
 	@sh prepare.sh test
 	@$(MAKE) --no-print-directory check
-	@$(RUN) -m pytest
+	@$(RUN) -m pytest $$($(RUN) -c "import xdist" 2>/dev/null && printf %s "-n $(WORKERS) --dist loadfile")
 
 conformance:
 	@sh prepare.sh conformance

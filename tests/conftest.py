@@ -3,7 +3,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+
 import pytest
+
+# Workers of pytest-xdist have NICs of their own: what one does is not seen by another.
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ["GDA_SIM_DIRECTORY"] = f"/dev/shm/gda-tests-{worker}-{os.getpid()}"
+
+
+def pytest_unconfigure() -> None:
+    if worker:
+        shutil.rmtree(os.environ["GDA_SIM_DIRECTORY"], ignore_errors=True)
 
 
 def _why_no_gpu() -> str:
