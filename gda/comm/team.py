@@ -78,13 +78,14 @@ class Team(Owner):
 
     def __init__(
         self, bootstrap: Bootstrap, nic: Nic | None, queues_per_peer: int, options: dict[str, Any], *,
-        connect: str = "all", policy: str = "block",
+        connect: str = "all", policy: str = "block", first: Team | None = None,
     ) -> None:  # fmt: skip
         self.bootstrap, self.policy, self._options = bootstrap, policy, options
         self.rank, self.size, self.ranks = bootstrap.rank, bootstrap.size, bootstrap.ranks
-        self.queues_per_peer = queues_per_peer
-        self._own(Resources(f"team of {self.size}"))
-        self._resources.callback(bootstrap.close)
+        self.queues_per_peer, self._way = queues_per_peer, connect
+        self._own(Resources(f"team of {self.size}", None if first is None else first._resources))
+        if first is None:
+            self._resources.callback(bootstrap.close)
         try:
             begin = time.perf_counter()
             self.nic = open_nic() if nic is None else nic
@@ -105,7 +106,8 @@ class Team(Owner):
                 addresses = [str(gid) for gid in self.nic.gids if gid.is_ipv4]
                 self._meeting = Meeting(bootstrap, same, addresses)
                 self._resources.callback(self._meeting.close)
-            self._resources.callback(bootstrap.leave)  # the first thing of all
+            if first is None:
+                self._resources.callback(bootstrap.leave)  # the first thing of all
         except BaseException:
             self._resources.close()
             raise
@@ -146,6 +148,18 @@ class Team(Owner):
     def connected(self) -> list[int]:
         """The ranks that queue pairs lead to, this one among them."""
         return [peer for peer, queues in enumerate(self.queues) if queues]
+
+    def over(self, nic: Nic, *, queues_per_peer: int | None = None, **queue_options: Any) -> Team:
+        """The same ranks over another NIC: a team beside this one, with queue pairs, windows and signals of its own.
+
+        Collective. Kernels take both teams and divide what they move. `nic` stays open; options are this team's unless
+        given. It is closed with this team, or before. Raises as gda.init().
+        """
+        self._resources.check()
+        return Team(
+            self.bootstrap, nic, self.queues_per_peer if queues_per_peer is None else queues_per_peer,
+            {**self._options, **queue_options}, connect=self._way, policy=self.policy, first=self,
+        )  # fmt: skip
 
     # -------------------------------------------------------------------------------------------------- what it makes
     def window(self, buffer: Any, **options: Any) -> Window:
