@@ -61,16 +61,21 @@ def wanted() -> bool:
 
 
 def loaded(module: Any) -> None:
-    """A module with the device library was loaded, and nothing of it runs yet: if it has a ring, it is a trace's."""
+    """A module with the device library was loaded, and nothing of it runs yet: if it has a ring, it is a trace's.
+
+    Numba calls this once for each function of the library that the kernel calls.
+    """
     try:
         address, _ = driver("cuLibraryGetGlobal", module.handle, SYMBOL.encode())
     except CudaError as error:
         if error.code == _NOT_FOUND:
             return
         raise
-    ring = Ring(int(address), int(cuda.get_current_device().id))
-    rings.append(ring)
-    notes.add_kernels(ring, _linking.get()[0])
+    name, device = _linking.get()[0], int(cuda.get_current_device().id)
+    if rings and rings[-1].is_of(name, int(address), device):
+        return
+    rings.append(Ring(name, int(address), device))
+    notes.add_kernels(rings[-1], name)
 
 
 class Ring:
@@ -78,8 +83,12 @@ class Ring:
 
     clock = "gpu"  # of a trace
 
-    def __init__(self, address: int, device: int) -> None:
-        self._address, self._device = address, device
+    def __init__(self, name: str, address: int, device: int) -> None:
+        self._name, self._address, self._device = name, address, device
+
+    def is_of(self, name: str, address: int, device: int) -> bool:
+        """Whether it is the ring there, of the kernel of that name."""
+        return (self._name, self._address, self._device) == (name, address, device)
 
     def trace(self) -> bytes:
         """What traced kernels have left, also while they run."""

@@ -167,13 +167,15 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     monkeypatch.setattr(traced, "driver", made)
     monkeypatch.setattr(traced, "cuda", SimpleNamespace(gpus=gpus, get_current_device=lambda: gpu))
     monkeypatch.setattr(traced, "_clock_kernel", {3: "clock"}.__getitem__)
+    monkeypatch.setattr(traced, "rings", [])
     monkeypatch.setattr(notes, "_kernels", {})
     return made
 
 
 def test_a_loaded_module_with_a_ring_is_a_part_of_the_trace(driver: Driver) -> None:
     with traced.linking("put", True):
-        LIBRARY.setup_callback(SimpleNamespace(handle="module"))
+        for _ in range(3):  # as Numba does for a kernel that puts, waits and reports
+            LIBRARY.setup_callback(SimpleNamespace(handle="module"))
     (ring,) = notes._kernels
     event = ctypes.c_uint8 * 32
     raw = event.from_buffer(driver.memory, RING_BYTES)
@@ -202,6 +204,6 @@ def test_a_module_without_a_ring_is_none(driver: Driver) -> None:
 def test_a_gpu_that_is_full_gives_no_moment(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traced, "WAIT_S", 0.01)
     driver.answers = False
-    assert traced.Ring(ctypes.addressof(driver.memory), 3).moment() == (0, 0)
+    assert traced.Ring("put", ctypes.addressof(driver.memory), 3).moment() == (0, 0)
     driver.running.join()
     assert driver.freed == 0 or driver.freed == len(driver.kept)
