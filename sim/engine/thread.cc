@@ -168,7 +168,7 @@ void* run(void* argument) {
     prctl(PR_SET_TIMERSLACK, 1000UL);  // ns: the default of 50 us would make of a 10 us nap 79
     Sleeper sleeper(s);
     uint64_t last_work = s.clock.now_ns(), length = FIRST_NAP_NS, aside = LONGEST_NAP_NS;
-    uint64_t looked_ns = last_work, looked_steps = 0;
+    uint64_t looked_ns = last_work, looked_steps = 0, looked_pages = 0;
     uint32_t looks = 0;
     const auto slept = [&] {
         const Sleeper::Slept how = sleeper.sleep();
@@ -198,7 +198,11 @@ void* run(void* argument) {
         looked_ns = now;
         looked_steps = steps;
         const uint64_t asleep_after = ASLEEP_AFTER_NS + pages * ASLEEP_AFTER_NS_PER_PAGE;
-        if (worked || others) {
+        // While a program makes queue pairs, too: each new page would wake a sleeping thread, which costs all pages'
+        // time.
+        const bool grows = pages != looked_pages;
+        looked_pages = pages;
+        if (worked || others || grows) {
             last_work = now;
             length = FIRST_NAP_NS;
         }
