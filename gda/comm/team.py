@@ -7,6 +7,7 @@ parts are public: `team.bootstrap`, `team.nic`, `team.queues[peer]`.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["Team", "init"]
 
 _WAYS = ("all", "on_demand")
+# Ranks that are threads of one process make and connect queue pairs one after the other: each call gives Python's lock
+# away, and to hand it over among many at each takes longer than the calls.
+_turn = threading.RLock()
 _POLICIES = {"block": "GDA_BY_BLOCK", "warp": "GDA_BY_WARP", "peer": "GDA_BY_PEER"}
 
 
@@ -355,31 +359,35 @@ class Team(Owner):
 
     def _make_queues(self) -> list[QueuePair]:
         """Those that lead to one rank."""
-        begin, made = time.perf_counter(), []
-        for _ in range(self.queues_per_peer):
-            queue = self.nic.queue_pair(**self._options)
-            self._resources.callback(queue._resources.close)
-            made.append(queue)
-        self._took("make queue pairs", begin)
+        with _turn:
+            begin, made = time.perf_counter(), []
+            for _ in range(self.queues_per_peer):
+                queue = self.nic.queue_pair(**self._options)
+                self._resources.callback(queue._resources.close)
+                made.append(queue)
+            self._took("make queue pairs", begin)
         return made
 
     def _connect_queues(self, queues: list[QueuePair], infos: list[bytes]) -> None:
-        begin = time.perf_counter()
-        for queue, info in zip(queues, infos, strict=True):
-            queue.connect(info)
-        self._took("connect", begin)
+        with _turn:
+            begin = time.perf_counter()
+            for queue, info in zip(queues, infos, strict=True):
+                queue.connect(info)
+            self._took("connect", begin)
 
     def _took(self, step: str, begin: float) -> None:
         self._seconds[step] = self._seconds.get(step, 0.0) + time.perf_counter() - begin
 
     def _connect_all(self) -> None:
         """One exchange for all: as many queue pairs as there are ranks, each connected once."""
-        self.queues = [self._make_queues() for _ in range(self.size)]
+        with _turn:
+            self.queues = [self._make_queues() for _ in range(self.size)]
         begin = time.perf_counter()
         theirs = self._exchange_infos()
         self._took("exchange", begin)
-        for queues, infos in zip(self.queues, theirs, strict=True):
-            self._connect_queues(queues, infos)
+        with _turn:
+            for queues, infos in zip(self.queues, theirs, strict=True):
+                self._connect_queues(queues, infos)
         begin = time.perf_counter()
         self.bootstrap.barrier()  # a request may come as soon as a peer is past this: all must be ready to receive
         self._took("exchange", begin)
