@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from gda import formats
 from gda.comm.bootstrap import lost
+from gda.comm.kernels import kernels_of
 from gda.comm.part import Part, same_pieces
-from gda.comm.window import Window, kernels
+from gda.comm.window import Window
 from gda.errors import ArgumentError, DeadlineError, OutOfBoundsError
 from gda.nic import Memory
 
@@ -76,7 +77,7 @@ class Signals(Window):
         word = self._word(peer, operation)
         self._offset(index)
         with self.team.naming(peer):
-            kernels().gda_kernel_signal_to.start[1, 1](
+            kernels_of("comm").gda_kernel_signal_to.start[1, 1](
                 self.team, peer, queue, self, index, value % _WORDS, word, int(deadline_s * 1e9)
             ).wait(deadline_s + 1)
 
@@ -92,11 +93,11 @@ class Signals(Window):
         behind = self, index, value % _WORDS, word, int(deadline_s * 1e9)
         with self.team.naming(peer):
             if count == 1:
-                launch = kernels().gda_kernel_put_signal_to.start[1, 1](
+                launch = kernels_of("comm").gda_kernel_put_signal_to.start[1, 1](
                     self.team, peer, queue, there.window, there.offset, memory, here.offset, bytes, *behind
                 )
             else:
-                launch = kernels().gda_kernel_put_strided_signal_to.start[1, 1](
+                launch = kernels_of("comm").gda_kernel_put_strided_signal_to.start[1, 1](
                     self.team, peer, queue, there.window, there.offset, stride, memory, here.offset, own_stride, count,
                     bytes, *behind,
                 )  # fmt: skip
@@ -110,7 +111,7 @@ class Signals(Window):
             self._fetched = Memory.allocate(self.team.nic, _WORD, access=("local_write",))
             self._resources.callback(self._fetched._resources.close)
         with self.team.naming(peer):
-            kernels().gda_kernel_fetch_add_to.start[1, 1](
+            kernels_of("comm").gda_kernel_fetch_add_to.start[1, 1](
                 self.team, peer, queue, self._fetched, self, index, value % _WORDS, int(deadline_s * 1e9)
             ).wait(deadline_s + 1)
         return int.from_bytes(self._fetched.read(0, _WORD), "little")

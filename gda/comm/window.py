@@ -11,13 +11,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gda import formats
+from gda.comm.kernels import kernels_of
 from gda.comm.part import Index, Part, pieces, same_pieces
 from gda.comm.table import Table
 from gda.errors import ArgumentError, BootstrapError
 from gda.nic import Memory, RemoteMemory
 from gda.nic.lifetime import Owner, Resources
-from gda.once import once
-from gda.run import Kernel
 
 if TYPE_CHECKING:
     from gda.comm.team import Team
@@ -25,12 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Window"]
 
 _RIGHTS = ("remote_write", "remote_read", "remote_atomic")
-
-
-@once
-def kernels() -> Kernel:
-    """The verbs as kernels, compiled when the first is needed."""
-    return Kernel("#include <gda/kernels/comm.h>\n")
 
 
 class Window(Owner):
@@ -60,7 +53,7 @@ class Window(Owner):
             self.remote: list[RemoteMemory] = []
             self.rights: list[tuple[str, ...]] = []
             if team.nic.gpu is not None:
-                kernels()  # behind the exchange all ranks have it: a GPU loads no module while another's kernel waits
+                kernels_of("comm")  # behind the exchange all ranks have it
             self._exchange()
             self._table = Table(team.nic)
             self._resources.callback(self._table.close)
@@ -111,7 +104,7 @@ class Window(Owner):
         there, here, memory = self._checked(peer, to, source, "remote_write")
         count, bytes, stride, own_stride = same_pieces(there, here)
         with self.team.naming(peer):
-            kernels().gda_kernel_put_to.start[1, 1](
+            kernels_of("comm").gda_kernel_put_to.start[1, 1](
                 self.team, peer, queue, self, there.offset, stride, memory, here.offset, own_stride, count, bytes,
                 int(deadline_s * 1e9),
             ).wait(deadline_s + 1)  # fmt: skip
@@ -126,7 +119,7 @@ class Window(Owner):
             raise ArgumentError(f"{memory!r} has no right local_write", "register memory that may be written")
         count, bytes, stride, own_stride = same_pieces(there, here)
         with self.team.naming(peer):
-            kernels().gda_kernel_get_from.start[1, 1](
+            kernels_of("comm").gda_kernel_get_from.start[1, 1](
                 self.team, peer, queue, memory, here.offset, own_stride, self, there.offset, stride, count, bytes,
                 int(deadline_s * 1e9),
             ).wait(deadline_s + 1)  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 
 import gda
 from gda.comm import Team
-from gda.comm.collectives.collective import kernel_of
+from gda.comm.kernels import kernels_of
 from tests.comm.conftest import teams
 
 pytestmark = pytest.mark.gpu
@@ -36,7 +36,7 @@ def test_a_captured_all_gather_replays() -> None:
         stream = cupy.cuda.Stream(non_blocking=True)
         rows = cupy.zeros((team.size, COUNT), cupy.uint32)
         gather = team.all_gather(rows)
-        kernel = kernel_of("all_gather").gda_kernel_all_gather_ring
+        kernel = kernels_of("all_gather").gda_kernel_all_gather_ring
         arguments = team, gather.window, gather.piece_bytes, gather.piece_bytes, gather.signals, 2 * 10**9
         seen = []
 

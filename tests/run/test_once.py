@@ -9,7 +9,7 @@ import time
 import pytest
 
 import gda
-from gda.comm.window import kernels
+from gda.comm.kernels import kernels_of, made
 from gda.once import once
 
 
@@ -51,9 +51,9 @@ def test_a_failure_is_not_kept() -> None:
 
 def test_two_ranks_that_launch_at_once_share_the_module_of_the_verbs() -> None:
     """A module that is loaded while the other rank's kernel waits on the GPU is loaded after that kernel's deadline."""
-    kernels.forget()
+    made.forget()
     got: list[gda.Kernel] = []
-    ranks = [threading.Thread(target=lambda: got.append(kernels())) for _ in range(2)]
+    ranks = [threading.Thread(target=lambda: got.append(kernels_of("comm"))) for _ in range(2)]
     for rank in ranks:
         rank.start()
     for rank in ranks:

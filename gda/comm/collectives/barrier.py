@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gda.comm.collectives.collective import kernel_of, prepare
+from gda.comm.collectives.collective import prepare
+from gda.comm.kernels import kernels_of
 from gda.comm.signal import Signals
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Barrier(Signals):
 
     def __init__(self, team: Team, *, placement: str = "host", start: int = 0) -> None:
         self.partners = partners(team.rank, team.size)
-        self._kernels = kernel_of("barrier")  # on all ranks before any can launch it
+        self._kernels = kernels_of("barrier")  # on all ranks before any can launch it
         team.connect({rank for pair in self.partners for rank in pair})
         super().__init__(team, len(self.partners) + 1, placement=placement, start=start)
         try:

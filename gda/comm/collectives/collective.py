@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gda import config
+from gda.comm.kernels import kernels_of
 from gda.comm.signal import Signals
 from gda.comm.window import Window
 from gda.errors import ArgumentError, BootstrapError, ClosedError, CompletionError, DeadlineError, OutOfBoundsError
 from gda.nic.lifetime import Owner, Resources
-from gda.once import once
 from gda.run import Kernel
 
 if TYPE_CHECKING:
@@ -33,22 +32,8 @@ MOST_CHANNELS = 64
 _MARGIN_S = 2.0  # a kernel's own deadlines come first: that of the call, and a queue's for a free slot
 
 
-@once
-def _kernel_of(name: str, target: str) -> Kernel:
-    return Kernel(f"#include <gda/kernels/{name}.h>\n", target=None if target == "auto" else target)
-
-
-def kernel_of(name: str) -> Kernel:
-    """The kernels of cuda/gda/kernels/NAME.h. Asked for when a collective is made: on a GPU no module may be loaded
-    while a kernel of another rank already waits.
-    """
-    return _kernel_of(name, config.get("GDA_TARGET"))
-
-
 def prepare(kernels: Kernel, team: Team, *windows: Window) -> None:
     """Make what a first launch makes, on all ranks: on a GPU that would wait for a kernel which waits for this rank."""
-    for name in kernels.names:
-        kernels[name]  # a GPU loads it now
     team.__gda_argument__(kernels.target)
     for window in windows:
         window.__gda_argument__(kernels.target)
@@ -99,7 +84,7 @@ class Collective(Owner):
         self._failed = ""
         self._windows: list[Window] = []
         try:
-            self._kernels = kernel_of(file) if file else None
+            self._kernels = kernels_of(file) if file else None
             agree(team, what, {**options, "channels": channels, "start": start})
             team.connect(peers)
             if isinstance(channels, bool) or not isinstance(channels, int) or not 1 <= channels <= MOST_CHANNELS:

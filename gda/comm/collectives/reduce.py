@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from gda.comm.collectives.collective import Collective
 from gda.comm.collectives.elements import ELEMENTS, OPERATIONS, Array, combined, element_of
 from gda.comm.collectives.steps import Step, doubling, pieces, ring, rounds_of
+from gda.comm.kernels import kernels_of
 from gda.comm.window import Window
 from gda.errors import ArgumentError
-from gda.once import once
-from gda.run import Kernel
 
 if TYPE_CHECKING:
     from gda.comm.team import Team
@@ -73,7 +72,8 @@ class _Reduction(Collective):
             team, what, options, more_words=links * _LINK_WORDS, channels=channels, placement=where, start=start
         )
         with self._closed_on_failure():
-            self._kernels = _kernel(self._instance, "gpu" if on_gpu else "host")  # where the array is
+            # Where the array is.
+            self._kernels = kernels_of("reduce", self._instance, target="gpu" if on_gpu else "host")
             self._threads = threads or (_GPU_THREADS if on_gpu else 1)
             if not 1 <= self._threads <= _GPU_THREADS:
                 raise ArgumentError(f"threads={threads!r} is not a whole number from 1 to {_GPU_THREADS}")
@@ -97,12 +97,6 @@ class _Reduction(Collective):
         self._resources.check()
         if self.count != 0:
             self._launch(self._instance, self.window, 0, self.count, self.staging, deadline_s=deadline_s)
-
-
-@once
-def _kernel(instance: str, target: str = "host") -> Kernel:
-    """Asked for when a reduction is made: on a GPU no module may be loaded while a kernel of another rank waits."""
-    return Kernel("#include <gda/kernels/reduce.h>\n", target=target, names=(instance,))
 
 
 def instance_of(kernel: str, protocol: str, dtype: str, op: str) -> str:

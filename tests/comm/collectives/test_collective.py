@@ -90,7 +90,7 @@ def test_all_threads_of_a_block_send_and_see(kernel, nothing_left) -> None:
 
 
 def test_a_rank_that_does_not_come_is_named_within_the_deadline(kernel, nothing_left, monkeypatch) -> None:
-    monkeypatch.setattr("gda.comm.collectives.collective.kernel_of", lambda name: kernel)
+    monkeypatch.setattr("gda.comm.collectives.collective.kernels_of", lambda file: kernel)
 
     def work(team: Team) -> None:
         one, data = Collective(team, "shift", {}, file="shift"), team.window(8)

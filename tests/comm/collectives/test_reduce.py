@@ -11,8 +11,9 @@ import pytest
 
 import gda
 from gda.comm import AllReduce, ReduceScatter, Team
-from gda.comm.collectives.reduce import PROTOCOLS, _kernel, elements_sent, instance_of, reference, steps_of
+from gda.comm.collectives.reduce import PROTOCOLS, elements_sent, instance_of, reference, steps_of
 from gda.comm.collectives.steps import pieces, share
+from gda.comm.kernels import kernels_of
 from gda.errors import ArgumentError, BootstrapError, ClosedError, DeadlineError
 from gda.sim import faults
 from tests.comm.conftest import teams, world
@@ -23,7 +24,7 @@ ALGORITHMS = ("scatter", "ring", "doubling")
 def compiled(algorithm: str, protocol: str, op: str = "sum", dtype: str = "float32") -> None:
     """Before ranks run that wait for each other."""
     kernel = "reduce_scatter" if algorithm == "scatter" else f"all_reduce_{algorithm}"
-    _kernel(instance_of(kernel, protocol, dtype, op))
+    kernels_of("reduce", instance_of(kernel, protocol, dtype, op), target="host")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gda import config
-from gda.comm.collectives.reduce import _kernel, instance_of
+from gda.comm.collectives.reduce import instance_of
+from gda.comm.kernels import kernels_of
 
 DYING = """
 import os, signal, sys, threading, time
@@ -43,8 +44,11 @@ with gda.init(carrier, deadline_s=60) as team:
 
 @pytest.mark.parametrize("protocol", ["simple", "ll128"])
 def test_a_killed_rank_is_named_by_all_and_three_go_on(tmp_path: Path, protocol: str) -> None:
-    _kernel(instance_of("all_reduce_ring", protocol, "float32", "sum"))  # compiled once, not by each process
-    _kernel(instance_of("all_reduce_doubling", protocol, "int32", "sum"))
+    for instance in (  # compiled once, not by each process
+        instance_of("all_reduce_ring", protocol, "float32", "sum"),
+        instance_of("all_reduce_doubling", protocol, "int32", "sum"),
+    ):
+        kernels_of("reduce", instance, target="host")
     command = [sys.executable, "-c", DYING, protocol]
     places = [config.environment_of_rank(rank, 4, str(tmp_path)) for rank in range(4)]
     ranks = [subprocess.Popen(command, env=place, stdout=subprocess.PIPE, text=True) for place in places]

@@ -12,8 +12,8 @@ import pytest
 
 import gda
 from gda import formats
-from gda.comm import Team, window
-from gda.comm.collectives.collective import kernel_of
+from gda.comm import Team
+from gda.comm.kernels import kernels_of
 from gda.errors import CompletionError, UnavailableError
 from gda.tools.doctor import Status, card, examine
 from tests.comm.conftest import teams
@@ -27,8 +27,8 @@ LIMIT_NS = 30_000_000_000
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
     """What teams launch, compiled before there is a guest (--setup-only)."""
-    kernel_of("barrier")
-    window.kernels()
+    kernels_of("barrier")
+    kernels_of("comm")
 
 
 @pytest.fixture(scope="module")
