@@ -47,9 +47,10 @@ __global__ void __launch_bounds__(GDA_REDUCE_THREADS)
 
 // For `python -m gda bench collectives`: `rounds` calls, one after the other, and how long each took on this rank.
 template <class Protocol, class T, class Op>
-__global__ void gda_kernel_all_reduce_times(gda_team team, gda_window data, uint64_t count, gda_window staging,
-                                            gda_window signals, uint32_t doubling, uint64_t rounds, uint64_t* ns,
-                                            uint64_t deadline_ns, gda_status* status) {
+__global__ void __launch_bounds__(GDA_REDUCE_THREADS)
+    gda_kernel_all_reduce_times(gda_team team, gda_window data, uint64_t count, gda_window staging, gda_window signals,
+                                uint32_t doubling, uint64_t rounds, uint64_t* ns, uint64_t deadline_ns,
+                                gda_status* status) {
     gda_status done = 0;
     for (uint64_t round = 0; round < rounds && done == 0; ++round) {
         uint64_t begin = gda::target::clock_ns();

@@ -103,7 +103,7 @@ class Collective(Owner):
 
     @contextmanager
     def _closed_on_failure(self) -> Iterator[None]:
-        """Around what a class adds when it is made. At its end all ranks are ready to launch."""
+        """Around what a class adds when it is made. At its end all ranks are ready to launch and to receive."""
         try:
             yield
             if self._kernels is not None:

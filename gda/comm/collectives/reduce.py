@@ -83,12 +83,12 @@ class _Reduction(Collective):
             access = ("local_write", "remote_write", "remote_read")
             self.staging = Window(team, size, placement=where, access=access)
             self._resources.callback(self.staging._resources.close)
+            self._windows.append(self.staging)
             # Flags as if the step before the first one had been everywhere; docs/protocols.md.
             flag = (start % 2**64).to_bytes(8, "little")
             if protocol == "ll":
                 flag = flag[:4] * 2
             self.staging.memory.write(0, flag * (size // 8))
-            team.bootstrap.barrier()  # nobody sends before all are ready to receive
 
     def __call__(self, *, deadline_s: float = 10.0) -> None:
         """Do it, in place, by one launch. Collective. Raises DeadlineError or CompletionError, whose `rank` says for
