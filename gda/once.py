@@ -8,9 +8,10 @@ the other's kernel already waits for it. Used where the thing made has an identi
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Generic, ParamSpec, TypeVar
+
+from gda.locks import Lock
 
 __all__ = ["once"]
 
@@ -26,7 +27,7 @@ class once(Generic[P, T]):  # noqa: N801 - a decorator
 
     def __init__(self, make: Callable[P, T]) -> None:
         self._make = make
-        self._lock = threading.RLock()  # what is made may ask for another of the same kind
+        self._lock = Lock()  # reentrant: what is made may ask for another of the same kind
         self._made: dict[tuple[object, ...], T] = {}
         functools.update_wrapper(self, make)
 

@@ -13,10 +13,11 @@ import ctypes
 import json
 import mmap
 import os
-import threading
 import time
 import weakref
 from typing import Any
+
+from gda.locks import Lock
 
 __all__ = ["HEAD_BYTES", "MAGIC", "NAME", "SLOTS", "SLOT_BYTES", "Place", "Sign", "owner", "owners", "put"]
 
@@ -34,7 +35,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self.lock = threading.RLock()  # reentrant: a finalizer may drop a place inside any allocation
+        self.lock = Lock()
         self.free: list[int] = []
         self.used = 0
         self.owners: dict[int, weakref.ref[Any]] = {}
@@ -178,7 +179,7 @@ class Sign:
 
 
 _memory: _Memory | None = None
-_making = threading.Lock()
+_making = Lock()
 
 
 def _current() -> _Memory:
@@ -192,8 +193,8 @@ def _current() -> _Memory:
 
 def _forget() -> None:
     """In a forked child, which begins anew: to ask for the process's number at each launch would cost half of it."""
-    global _memory, _making
-    _memory, _making = None, threading.Lock()
+    global _memory
+    _memory = None
 
 
 os.register_at_fork(after_in_child=_forget)

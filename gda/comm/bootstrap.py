@@ -24,6 +24,7 @@ from gda.comm import record
 from gda.comm.record import NO_WORLD, Record
 from gda.comm.roll import FAILED, LEFT, Roll
 from gda.errors import ArgumentError, BootstrapError, DeadlineError, PeerLostError
+from gda.locks import Busy
 
 __all__ = ["Bootstrap", "Carrier", "Identity", "carrier_from", "find", "threads"]
 
@@ -275,7 +276,7 @@ class _ThreadCarrier:
     def exchange(self, data: bytes, phase: int, deadline_s: float, watch: Watch) -> list[bytes]:
         """See Carrier."""
         meeting = self._meeting
-        with meeting.changed:
+        with Busy(), meeting.changed:
             given = meeting.given.setdefault(phase, {})
             given[self.rank] = data
             meeting.given.pop(phase - 2, None)  # all have read it: all have come to phase - 1

@@ -7,7 +7,6 @@ parts are public: `team.bootstrap`, `team.nic`, `team.queues[peer]`.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from gda.comm.bootstrap import DEADLINE_S, Bootstrap, Carrier, Identity, carrier
 from gda.comm.meeting import Meeting
 from gda.comm.table import Table
 from gda.errors import ArgumentError, BootstrapError, CompletionError, DeadlineError, NotConnectedError
+from gda.locks import Lock
 from gda.nic import Nic, QueuePair
 from gda.nic import open as open_nic
 from gda.nic.lifetime import Owner, Resources
@@ -39,7 +39,7 @@ __all__ = ["Team", "init"]
 _WAYS = ("all", "on_demand")
 # Ranks that are threads of one process make and connect queue pairs one after the other: each call gives Python's lock
 # away, and to hand it over among many at each takes longer than the calls.
-_turn = threading.RLock()
+_turn = Lock()
 _POLICIES = {"block": "GDA_BY_BLOCK", "warp": "GDA_BY_WARP", "peer": "GDA_BY_PEER"}
 
 

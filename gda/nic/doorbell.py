@@ -8,11 +8,11 @@ software NIC's page is ordinary memory, which that flag refuses, and is register
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 
 from gda import _cuda, _verbs, formats
 from gda.errors import CudaError, UnavailableError, VerbsError
+from gda.locks import Lock
 from gda.nic.gpu import Gpu
 from gda.nic.lifetime import Resources
 
@@ -77,7 +77,7 @@ class DoorbellPages:
         self._context = context
         self._is_software = is_software
         self._gpu = gpu
-        self._lock = threading.RLock()  # reentrant: garbage collection may free a queue meanwhile
+        self._lock = Lock()
         self._mapped: dict[int, _cuda.HostRegistration] = {}  # by address: several queues may share a page
         self._free: list[DoorbellPage] = []
         self._recordless: set[int] = set()  # ids of pages whose register for queues without record is taken

@@ -11,14 +11,15 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from gda import _cuda, config
 from gda.errors import CudaError, GdaError, UnavailableError, VerbsError
+from gda.locks import Lock, when_free
 from gda.once import once
 
 __all__ = ["CHUNK_BYTES", "Gpu", "PinnedBlock", "anonymous_pages", "register_with_nic", "use_gpu"]
@@ -33,7 +34,7 @@ class Pool:
 
     def __init__(self, grow: Callable[[int], tuple[int, int]]) -> None:
         self._grow = grow
-        self._lock = threading.RLock()  # reentrant: garbage collection may free a queue meanwhile
+        self._lock = Lock()
         self._free: dict[int, list[int]] = {}
         self._next, self._end = grow(CHUNK_BYTES)
 
@@ -99,7 +100,7 @@ class Gpu:
             offset = address - registration.address
             if 0 <= offset < registration.bytes:
                 view = (ctypes.c_ubyte * size).from_buffer(pages, offset)
-                weakref.finalize(view, self._host.give, address, size).atexit = False
+                weakref.finalize(view, when_free, partial(self._host.give, address, size)).atexit = False
                 return PinnedBlock(address, size, registration.device_pointer + offset, view)
         raise AssertionError(f"block 0x{address:x} is in no piece of the pool")
 

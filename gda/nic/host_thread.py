@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from gda.errors import UnavailableError
+from gda.locks import Busy, Lock
 from gda.nic.gpu import Gpu
 from gda.nic.placement import HostSlab
 
@@ -55,7 +56,7 @@ class HostThread:
 
     def __init__(self, name: str, what: str, work: Callable[[int], object], wanted: Callable[[], bool]) -> None:
         self._name, self._what, self._work, self._wanted = name, what, work, wanted
-        self.lock = threading.RLock()  # reentrant: garbage collection may free a queue meanwhile
+        self.lock = Lock()
         self.thread: threading.Thread | None = None
         self._stop = ctypes.c_uint64(0)
         self._still = 0
@@ -83,8 +84,6 @@ class HostThread:
         if thread is None:
             return
         self._stop.value = 1
-        if thread is threading.current_thread():  # garbage collected in it, before or after it works
-            return
         thread.join(_END_S)
         if thread.is_alive():
             raise UnavailableError(
@@ -98,4 +97,5 @@ class HostThread:
 
 
 def _run(work: Callable[[int], object], stop: ctypes.c_uint64) -> None:
-    work(ctypes.addressof(stop))
+    with Busy():  # who closes a queue waits for this thread
+        work(ctypes.addressof(stop))

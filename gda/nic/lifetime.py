@@ -23,6 +23,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from gda import attach
 from gda.errors import ClosedError
+from gda.locks import Lock, when_free
 
 __all__ = ["WAIT_S", "Owner", "Resources", "working"]
 
@@ -32,16 +33,7 @@ T = TypeVar("T")
 
 WAIT_S = 10.0  # for those at work when somebody closes; then their calls fail as they may
 _LOOK_S = 0.0005
-_at_work = threading.RLock()  # held for a moment; reentrant: garbage collection may close something meanwhile
-
-
-def _after_fork() -> None:
-    # A thread of the parent may have held it.
-    global _at_work
-    _at_work = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_at_work = Lock()  # held for a moment
 
 
 class Resources:
@@ -54,7 +46,7 @@ class Resources:
         self._parent = parent
         self._children: dict[int, Resources] = {}
         self._stack = ExitStack()
-        self._lock = threading.RLock()  # reentrant: a finalizer may run inside any allocation of the same thread
+        self._lock = Lock()
         self._workers: tuple[int, ...] = ()  # threads
         self._emptied = False
         if parent is not None:
@@ -202,7 +194,7 @@ class Owner:
         """Called once by the constructor, before it makes anything."""
         resources.begin_work()
         self._resources = resources
-        weakref.finalize(self, resources.close)
+        weakref.finalize(self, when_free, resources.close)
 
     @property
     def closed(self) -> bool:

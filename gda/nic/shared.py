@@ -7,7 +7,6 @@ in it is closed. It is found again by range and rights: other rights make anothe
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gda import _cuda, _verbs
+from gda.locks import Lock
 from gda.nic.gpu import Gpu
 
 __all__ = ["Range", "SharedRegions", "allocation_around"]
@@ -69,7 +69,7 @@ class SharedRegions:
     """Those of one NIC."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # reentrant: garbage collection may close memory meanwhile
+        self._lock = Lock()
         self._regions: list[_Shared] = []
 
     def users(self, region: _verbs.MR) -> int:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from gda.errors import ArgumentError, CompileError, CudaError, UnavailableError
+from gda.locks import when_free
 from gda.once import once
 from gda.run import streams
 from gda.run.arguments import OwnedAddress, Packed
@@ -368,7 +369,7 @@ class CapturedRun:
         return False
 
     def __del__(self) -> None:
-        self._helper.end()
+        when_free(self._helper.end)
 
 
 # Kernels that have not ended, also when nobody holds their Launch any more: their arguments must not be freed.

@@ -15,13 +15,13 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gda import config, formats
 from gda.errors import ArgumentError, CompileError, UnavailableError
+from gda.locks import Lock
 from gda.run.arguments import Packed
 from gda.run.cache import cached, key_of, tree_digest
 from gda.run.compile import include_directory
@@ -272,7 +272,7 @@ class HostRun:
 
     def __init__(self, runtime: ctypes.CDLL, handle: int, alive: list[object]) -> None:
         self._runtime, self._handle, self._alive = runtime, handle, alive
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self.error = ""
         self.is_captured = False
         for other in list(_under_way):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import threading
+from gda.locks import Lock
 
 __all__ = ["NicHelper"]
 
@@ -16,7 +16,7 @@ class NicHelper:
     the sum as long as it may, and the NIC looks for its doorbells as for those of any GPU program (`spins` is False).
     """
 
-    _lock = threading.Lock()
+    _lock = Lock()
     _running = 0  # that the NIC spins for
     _holders = 0
     _shares = 0.0

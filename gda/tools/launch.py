@@ -19,6 +19,7 @@ from typing import IO
 
 from gda import config
 from gda.errors import ArgumentError
+from gda.locks import Lock
 
 __all__ = ["launch"]
 
@@ -38,7 +39,7 @@ def launch(ranks: int, program: Sequence[str], *, grace_s: float = 5.0) -> int:
     with tempfile.TemporaryDirectory(prefix="gda-launch-") as directory, _noted_signals() as signals:
         processes: list[subprocess.Popen[bytes]] = []
         readers: list[threading.Thread] = []
-        lock = threading.Lock()
+        lock = Lock()
         try:
             for rank in range(ranks):
                 processes.append(_start(rank, ranks, program, directory))
@@ -75,7 +76,7 @@ def _start(rank: int, ranks: int, program: Sequence[str], directory: str) -> sub
     )  # fmt: skip
 
 
-def _pass_on(rank: int, stream: IO[bytes], out: IO[str], lock: threading.Lock) -> None:
+def _pass_on(rank: int, stream: IO[bytes], out: IO[str], lock: Lock) -> None:
     """Whole lines, with the rank in front, as they come."""
     for line in iter(stream.readline, b""):
         with lock, contextlib.suppress(BrokenPipeError, ValueError):

@@ -38,13 +38,14 @@ C_LAYERS: dict[str, tuple[str, set[str]]] = {
 # engine/device.cc hands a command to firmware/: the one call upwards, behind a declaration of engine's own.
 DEVICE_TO_SIM = {"kernels", "collectives", "device", "handle"}
 
-PY_FLOOR = {"errors", "config", "formats", "notes", "once"}
+PY_FLOOR = {"errors", "config", "formats", "notes", "once", "locks"}
 PY_LAYERS: dict[str, tuple[str, set[str]]] = {
     "errors": ("gda/errors.py", set()),
     "config": ("gda/config.py", {"errors"}),
     "formats": ("gda/formats*", {"errors", "config"}),
-    "present": ("gda/present.py", set()),
-    "once": ("gda/once.py", set()),
+    "locks": ("gda/locks.py", set()),
+    "present": ("gda/present.py", {"locks"}),
+    "once": ("gda/once.py", {"locks"}),
     "notes": ("gda/notes.py", {"errors", "config", "formats"}),
     "_verbs": ("gda/_verbs.*", {"errors"}),
     "_cuda": ("gda/_cuda.*", {"errors"}),

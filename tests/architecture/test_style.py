@@ -43,6 +43,8 @@ def test_file_keeps_the_rules(name: str) -> None:
         assert not found, f"{found and found.group()}: only target/ tells compilers and machines apart"
     if name.startswith("gda/") and name != "gda/config.py":
         assert not re.search(r"\bos\.(environ|getenv)\b", text), "environment variables are read in gda/config.py only"
+    if name.startswith("gda/") and name != "gda/locks.py":
+        assert not re.search(r"threading\.R?Lock\(", text), "a lock in which garbage is closed: take gda/locks.py's"
 
 
 def test_no_package_file_in_cuda() -> None:

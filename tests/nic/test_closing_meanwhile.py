@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Self
 
 import numpy as np
 import pytest
@@ -126,6 +129,40 @@ def test_a_maker_that_fails_meanwhile_frees_what_it_has() -> None:
     closer.join(LIMIT_S)
     assert isinstance(made[0], ValueError)
     assert parent.log == ["second part freed", "first part freed", "parent closed"]
+
+
+def test_garbage_that_is_found_in_the_middle_of_closing_awaits_no_other_thread() -> None:
+    """Two threads waited in a circle: one for what the other was closing, that one to go on with its closing."""
+
+    class Circle(Owner):
+        """Only the collector finds it."""
+
+        def __init__(self) -> None:
+            self._own(Resources("circle"))
+            self.itself = self
+
+    whole = Circle()
+    part, resources = Resources("part", whole._resources), whole._resources
+    threads = [threading.Thread(target=part.close, daemon=True)]
+
+    class Finding(ExitStack):
+        """Of something else that is being closed; the collector runs in the middle."""
+
+        def pop_all(self) -> Self:
+            threads[0].start()
+            time.sleep(0.2)  # it is in the middle of closing, too
+            gc.collect()
+            return super().pop_all()
+
+    other = Resources("other")
+    other._stack = Finding()
+    del whole
+    threads.append(threading.Thread(target=other.close, daemon=True))
+    threads[1].start()
+    for thread in reversed(threads):
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
+    assert part.closed and other.closed and resources.closed
 
 
 MAKERS: dict[str, Callable[[gda.nic.Nic], object]] = {
