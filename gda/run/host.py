@@ -274,25 +274,33 @@ class HostRun:
         self._runtime, self._handle, self._alive = runtime, handle, alive
         self._lock = Lock()
         self.error = ""
+        self._ended = False
         self.is_captured = False
+        self._waiting = 0  # threads, each of which needs the handle until it knows of the end
         for other in list(_under_way):
             other.wait(0)
         _under_way.add(self)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait at most so long; whether all blocks have ended."""
+        # Without the lock, which others take that only look: each launch does at all that are under way.
         with self._lock:
-            if not self._handle:
+            if self._ended:
                 return True
-            if not self._runtime.gda_host_wait(self._handle, max(0, int(timeout_s * 1e9))):
-                return False
-            self.error = self._runtime.gda_host_error(self._handle).decode(errors="replace")
-            self._runtime.gda_host_free(self._handle)
-            self._handle = 0
-            self._alive = []
-        _under_way.discard(self)
-        _flush_output()
-        return True
+            self._waiting += 1
+        ended = bool(self._runtime.gda_host_wait(self._handle, max(0, int(timeout_s * 1e9))))
+        with self._lock:
+            self._waiting -= 1
+            if ended and not self._ended:
+                self.error = self._runtime.gda_host_error(self._handle).decode(errors="replace")
+                self._ended = True
+            if self._ended and self._handle and not self._waiting:
+                self._runtime.gda_host_free(self._handle)
+                self._handle, self._alive = 0, []
+        if ended:
+            _under_way.discard(self)
+            _flush_output()
+        return ended
 
     def abort(self) -> bool:
         """Blocks end at their next turn; a thread in a function without turns (a long memcpy) ends after it."""

@@ -123,6 +123,24 @@ def test_thread_that_cannot_be_stopped_is_left_behind(k: Kernel) -> None:
     assert not host._under_way
 
 
+def test_a_launch_does_not_wait_for_those_who_wait_for_another(k: Kernel) -> None:
+    """Each launch looks whether others have ended. Ranks that are threads took 50 ms for each, or starved."""
+    flag = np.zeros(1, np.int32)
+    long = k.spin_volatile.start[1, 1](flag)
+    waiters = [threading.Thread(target=long.wait, args=(30,)) for _ in range(3)]
+    for waiter in waiters:
+        waiter.start()
+    begin = time.monotonic()
+    for _ in range(40):
+        k.nothing[1, 1]()
+    took = time.monotonic() - begin
+    flag[0] = 1
+    for waiter in waiters:
+        waiter.join(30)
+        assert not waiter.is_alive()
+    assert long.done() and took < 0.5
+
+
 def test_given_up_launch_says_so_again(k: Kernel) -> None:
     launch = k.for_ever.start[1, 1]()
     for _ in range(2):

@@ -117,14 +117,9 @@ gda_host_launch* gda_host_start(const gda_host_request* request, char* reason, s
 
 int gda_host_wait(gda_host_launch* launch, uint64_t timeout_ns) {
     gda::host::launch_state& state = *launch->state;
-    {
-        std::unique_lock<std::mutex> hold(state.lock);
-        auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout_ns);
-        if (!state.changed.wait_until(hold, deadline, [&] { return state.workers == 0; })) return 0;
-    }
-    for (std::thread& thread : launch->threads) thread.join();
-    launch->threads.clear();
-    return 1;
+    std::unique_lock<std::mutex> hold(state.lock);
+    auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(timeout_ns);
+    return state.changed.wait_until(hold, deadline, [&] { return state.workers == 0; });
 }
 
 void gda_host_abort(gda_host_launch* launch) { launch->state->aborted.store(true, std::memory_order_relaxed); }
@@ -135,4 +130,7 @@ const char* gda_host_error(gda_host_launch* launch) {
     return launch->error.c_str();
 }
 
-void gda_host_free(gda_host_launch* launch) { delete launch; }
+void gda_host_free(gda_host_launch* launch) {
+    for (std::thread& thread : launch->threads) thread.join();
+    delete launch;
+}
