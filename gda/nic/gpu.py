@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The GPU of an open NIC: its context, and pools of its memory and of pinned host memory.
 
-Used by placement.py, memory.py and doorbell.py. The pools take memory from the driver in large pieces and never give
-it back: cuMemAlloc, cuMemFree and cuMemHostUnregister may wait for running kernels, and a running kernel may be
-waiting for the NIC. The first piece of each is there before any kernel runs.
+Used by placement.py, memory.py and doorbell.py. The pools take memory from the driver in large pieces and never give it
+back: cuMemFree and cuMemHostUnregister wait for running kernels, and a running kernel may be waiting for the NIC. The
+first piece of each is there before any kernel runs.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Gpu:
         raise AssertionError(f"block 0x{address:x} is in no piece of the pool")
 
     def pin(self, address: int, bytes: int) -> _cuda.HostRegistration:
-        """Pin host memory that is not from the pool. Its close() may wait for running kernels."""
+        """Pin host memory that is not from the pool. Its close() waits for running kernels: gda.idle."""
         flags = _cuda.CU_MEMHOSTREGISTER_PORTABLE | _cuda.CU_MEMHOSTREGISTER_DEVICEMAP
         return _cuda.cuMemHostRegister(self.context, address, bytes, flags)
 

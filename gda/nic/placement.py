@@ -12,8 +12,9 @@ import builtins
 import ctypes
 import mmap
 from collections.abc import Mapping
+from functools import partial
 
-from gda import _cuda, _verbs
+from gda import _cuda, _verbs, idle
 from gda.errors import ArgumentError, UnavailableError
 from gda.nic.gpu import CHUNK_BYTES, Gpu, anonymous_pages, register_with_nic
 
@@ -128,10 +129,17 @@ class HostSlab(Slab):
         ctypes.memset(self.address + offset, value, bytes)
 
     def close(self) -> None:
-        """Give the pages back, unless an array still shows them: then they go with the last array."""
-        if self._pin is not None:
-            self._pin.close()
-        self.view = None
+        """Give the pages back, unless an array still shows them: then they go with the last array.
+
+        What was pinned stays so, and stays there, as long as a kernel runs.
+        """
+        pin, view, self._pin, self.view = self._pin, self.view, None, None
+        if pin is not None:
+            idle.when_idle(partial(_unpin, pin, view))
+
+
+def _unpin(pin: _cuda.HostRegistration, pages: object) -> None:
+    pin.close()  # before the pages go
 
 
 class GpuSlab(Slab):

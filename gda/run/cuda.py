@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device code on a GPU: compiled by CuPy with NVRTC, launched so that a kernel may wait for the NIC.
 
-Called by executor. The rules (docs/architecture.md, forward progress): every kernel of a module is loaded before the
+Called by executor. The rules (docs/streams.md, "What waits for kernels"): every kernel of a module is loaded before the
 first one runs, since loading can wait for a kernel that waits; nothing here synchronizes the device, allocates GPU
 memory or puts work into the legacy default stream while a kernel runs; each launch has a stream of its own, begins
 after what was queued before on the current streams of CuPy and torch (its arguments are ready then), and its end is

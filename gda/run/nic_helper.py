@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from gda import idle
 from gda.locks import Lock
 
 __all__ = ["NicHelper"]
@@ -29,6 +30,8 @@ class NicHelper:
     def begin(self) -> None:
         """Before the launch."""
         self._active = True
+        if self._spins:
+            idle.began()
         self._change(1)
 
     def end(self) -> None:
@@ -36,6 +39,8 @@ class NicHelper:
         if self._active:
             self._active = False
             self._change(-1)
+            if self._spins:
+                idle.ended()
 
     def _change(self, step: int) -> None:
         from gda import attach

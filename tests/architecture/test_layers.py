@@ -38,7 +38,7 @@ C_LAYERS: dict[str, tuple[str, set[str]]] = {
 # engine/device.cc hands a command to firmware/: the one call upwards, behind a declaration of engine's own.
 DEVICE_TO_SIM = {"kernels", "collectives", "device", "handle"}
 
-PY_FLOOR = {"errors", "config", "formats", "notes", "once", "locks"}
+PY_FLOOR = {"errors", "config", "formats", "notes", "once", "locks", "idle"}
 PY_LAYERS: dict[str, tuple[str, set[str]]] = {
     "errors": ("gda/errors.py", set()),
     "config": ("gda/config.py", {"errors"}),
@@ -46,6 +46,7 @@ PY_LAYERS: dict[str, tuple[str, set[str]]] = {
     "locks": ("gda/locks.py", set()),
     "present": ("gda/present.py", {"locks"}),
     "once": ("gda/once.py", {"locks"}),
+    "idle": ("gda/idle.py", {"locks"}),
     "notes": ("gda/notes.py", {"errors", "config", "formats"}),
     "_verbs": ("gda/_verbs.*", {"errors"}),
     "_cuda": ("gda/_cuda.*", {"errors"}),
