@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Window"]
 
-_RIGHTS = ("remote_write", "remote_read", "remote_atomic")
+_RIGHTS = ("remote_write", "remote_read", "remote_atomic", "local_write")
 
 
 class Window(Owner):

@@ -43,6 +43,7 @@ class AllGather(Collective):
             if algorithm not in _KERNELS:
                 raise ArgumentError(f"algorithm={algorithm!r} is not one of {', '.join(_KERNELS)}")
             self.window = self._window(data, placement)
+            self._must_give(self.window, "array", "remote_write")
             self.piece_bytes = self._piece_bytes(self.window)
 
     def __call__(self, *, bytes: int | None = None, deadline_s: float = 5.0) -> None:

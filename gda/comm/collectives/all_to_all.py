@@ -31,6 +31,7 @@ class AllToAll(Collective):
         super().__init__(team, "all-to-all", {}, file="all_to_all", channels=channels, placement=placement, start=start)
         with self._closed_on_failure():
             self.source, self.target = self._window(source, placement), self._window(target, placement)
+            self._must_give(self.target, "target", "remote_write")
             self.piece_bytes = self._piece_bytes(self.target)
             if self.source.bytes != self.target.bytes:
                 raise ArgumentError(f"a source of {self.source.bytes} bytes, a target of {self.target.bytes}")

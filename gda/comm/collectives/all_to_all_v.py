@@ -52,7 +52,10 @@ class AllToAllV(Collective):
         )  # fmt: skip
         with self._closed_on_failure():
             self.target = self._window(target, placement)
+            self._must_give(self.target, "target", "remote_write")
             self.back = None if back is None else self._window(back, placement)
+            if self.back is not None:
+                self._must_give(self.back, "window for the way back", "remote_write")
             self.source = self._memory(source, placement)
             self.results = self.target.memory if results is None else self._memory(results, placement)
             self.asked = self._memory(16 * team.size, placement)

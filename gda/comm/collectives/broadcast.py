@@ -48,7 +48,7 @@ class Broadcast(Collective):
 
     def __call__(self, root: int = 0, *, offset: int = 0, bytes: int | None = None, deadline_s: float = 5.0) -> None:
         """Return when this rank has the root's bytes, or its own have left. All ranks call it with the same."""
-        self.team.checked_rank(root)
+        self._must_give(self.window, "array", "remote_write", but=self.team.checked_rank(root))
         part = self.window.part(offset, bytes)
         self._launch(
             _KERNELS[self.algorithm], self.window, offset, part.bytes, root, self.chunk_bytes, deadline_s=deadline_s

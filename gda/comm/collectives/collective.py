@@ -124,6 +124,16 @@ class Collective(Owner):
         self._windows.append(window)
         return window
 
+    def _must_give(self, window: Window, name: str, right: str, but: int | None = None) -> None:
+        """Raise ArgumentError, on all ranks, where the window of one (other than `but`) does not give this right."""
+        for rank, rights in enumerate(window.rights):
+            if right not in rights and rank != but:
+                raise ArgumentError(
+                    f"the {name} of {self.team.ranks[rank]} is not to be written: it gives "
+                    f"{', '.join(rights) or 'no rights'}, but not {right}",
+                    "a read-only array cannot take what arrives: give a writable copy, or a window with that right",
+                )
+
     def _piece_bytes(self, window: Window) -> int:
         """Of each of the N equal pieces that a window holds."""
         if window.bytes % self.team.size:

@@ -78,6 +78,7 @@ class _Reduction(Collective):
             if not 1 <= self._threads <= _GPU_THREADS:
                 raise ArgumentError(f"threads={threads!r} is not a whole number from 1 to {_GPU_THREADS}")
             self.window = self._window(array if self.bytes else item)
+            self._must_give(self.window, "array", "local_write")
             size = channels * links * slots * self.slot_bytes
             # No relaxed ordering: a flag could be seen before the bytes in front of it.
             access = ("local_write", "remote_write", "remote_read")
