@@ -8,7 +8,6 @@ deadline, a status word turned into an exception, and the software NIC told that
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import struct
 from collections.abc import Callable
@@ -25,10 +24,9 @@ from gda.run.cuda import CudaRun, Lane, NicHelper
 from gda.run.executor import DEADLINE_S, launch_shape
 from gda.run.launch import Launch
 from gda.run.status import explainers
+from gda.run.status_word import PinnedStatus, PinnedWords
 
 __all__ = ["Kernel", "Region", "queue", "region"]
-
-_STATUS_WORDS = 512  # launches whose outcome somebody may still read
 
 
 class QueueAddress(np.uint64):
@@ -134,10 +132,10 @@ class Kernel:
                 "a last parameter `status` is filled in by the launch",
             )
         device = _gpu()
-        status = _Status() if reports else None
+        status = PinnedStatus(_status_words()) if reports else None
         passed = [_argument(number, self.name, value) for number, value in enumerate(arguments)]
         if status is not None:
-            passed.append(status.argument)
+            passed.append(np.uint64(status.address))
         alive = [*arguments, *passed, self, status]
         with linking(self.name, self._traced):
             _prepare(self._jitted, passed)
@@ -229,39 +227,6 @@ def _gpu() -> Any:
 
 
 @once
-def _free_words() -> list[int]:
-    """Addresses of free status words in pinned memory, the same on the GPU, that lives as long as the process."""
-    address = int(driver("cuMemHostAlloc", 8 * _STATUS_WORDS, 0))
-    return [address + 8 * word for word in range(_STATUS_WORDS)]
-
-
-class _Status:
-    """A status word that a kernel writes and Python reads without a copy."""
-
-    def __init__(self) -> None:
-        words = _free_words()
-        if not words:
-            raise UnavailableError("all status words are in use", "drop Launch objects whose kernels have ended")
-        self._word = ctypes.c_uint64.from_address(words.pop())
-        self._word.value = 0
-
-    @property
-    def argument(self) -> np.uint64:
-        """What the kernel gets: its address."""
-        return np.uint64(ctypes.addressof(self._word))
-
-    def read(self) -> int:
-        """What the kernel wrote."""
-        return self._word.value
-
-    def clear(self) -> None:
-        """As if nothing was written."""
-        self._word.value = 0
-
-    def keep(self) -> None:
-        """Only launches into a graph ask for it, and this Kernel makes none."""
-
-    def __del__(self) -> None:
-        # Neither the Launch nor a running kernel's arguments hold this object any more.
-        if hasattr(self, "_word"):
-            _free_words().append(ctypes.addressof(self._word))
+def _status_words() -> PinnedWords:
+    """For all launches of this process."""
+    return PinnedWords(lambda size: int(driver("cuMemHostAlloc", size, 0)))

@@ -27,19 +27,19 @@ from gda.errors import ArgumentError, CompileError, CudaError, UnavailableError
 from gda.locks import when_free
 from gda.once import once
 from gda.run import streams
-from gda.run.arguments import OwnedAddress, Packed
+from gda.run.arguments import Packed
 from gda.run.cache import key_of, tree_digest
 from gda.run.compile import include_directory
 from gda.run.meters import SYMBOL, meter_names, no_meters
 from gda.run.nic_helper import NicHelper
+from gda.run.status_word import PinnedWords
 from gda.run.traces import RING_BYTES, SKIP, used_bytes
 from gda.run.traces import SYMBOL as TRACE_SYMBOL
 
-__all__ = ["CudaModule", "CudaRun", "Lane", "NicHelper", "PinnedStatus", "gpu_available", "why_no_gpu"]
+__all__ = ["CudaModule", "CudaRun", "Lane", "NicHelper", "gpu_available", "status_words", "why_no_gpu"]
 
 _POLL_NAP_S = 20e-6  # between looks at the event after the first ones
 _EAGER_POLLS = 200
-_SPARE_WORDS = 64  # status words that captured launches leave to others
 _SHARED_WITHOUT_ASKING = 48 * 1024  # bytes per block; more must be asked for, function by function
 
 
@@ -71,20 +71,20 @@ def _cupy() -> Any:
 
 
 # What a launch needs is made before any kernel runs: making it later can wait for a kernel that waits.
-_STATUS_WORDS = 512  # launches whose outcome somebody may still read
 _STREAMS = 8  # launches at once before another stream has to be made
 
 
 @once
-def _free_words() -> list[int]:
-    """Addresses of free status words, all in one piece of pinned memory that lives as long as the process."""
-    return _more_words()
+def status_words() -> PinnedWords:
+    """For all launches of this process."""
+    return PinnedWords(_pin)
 
 
-def _more_words() -> list[int]:
-    memory = _cupy().cuda.alloc_pinned_memory(8 * _STATUS_WORDS)
+def _pin(size: int) -> int:
+    with streams.relaxed():
+        memory = _cupy().cuda.alloc_pinned_memory(size)
     _for_ever.append(memory)
-    return [memory.ptr + 8 * i for i in range(_STATUS_WORDS)]
+    return int(memory.ptr)
 
 
 _for_ever: list[object] = []
@@ -113,48 +113,6 @@ class Lane(NamedTuple):
 def _lane() -> Lane:
     cuda = _cupy().cuda
     return Lane(cuda.Stream(non_blocking=True), cuda.Event(disable_timing=True), cuda.Event(disable_timing=True))
-
-
-class PinnedStatus:
-    """A status word in pinned host memory: the kernel writes it, Python reads it without a copy."""
-
-    _is_kept = False
-
-    def __init__(self) -> None:
-        words = _free_words()
-        if not words:
-            raise UnavailableError("all status words are in use", "drop Launch objects whose kernels have ended")
-        self._free = words  # not asked for again: at the interpreter's end nobody answers
-        self._word = ctypes.c_uint64.from_address(words.pop())
-        self._word.value = 0
-
-    @property
-    def argument(self) -> object:
-        """What the kernel gets."""
-        # Pinned memory has the same address on the GPU (unified addressing).
-        return OwnedAddress(ctypes.addressof(self._word), self)
-
-    def read(self) -> int:
-        """What the kernel wrote."""
-        return self._word.value
-
-    def clear(self) -> None:
-        """As if nothing was written."""
-        self._word.value = 0
-
-    def keep(self) -> None:
-        """Never give it to another launch: a graph writes there whenever it is replayed, and nobody says how long."""
-        self._is_kept = True
-        if len(_free_words()) < _SPARE_WORDS:
-            with streams.relaxed():
-                _free_words().extend(_more_words())
-
-    def __del__(self) -> None:
-        if self._is_kept:
-            return
-        # Neither the Launch nor a running kernel's arguments hold this object any more.
-        if hasattr(self, "_word"):
-            self._free.append(ctypes.addressof(self._word))
 
 
 class CudaModule:
@@ -199,7 +157,7 @@ class CudaModule:
         self._functions = {name: module.get_function(name) for name in names}
         for function in self._functions.values():
             streams.driver_call("cuFuncLoad", ctypes.c_void_p(function.kernel.ptr))
-        _free_words()
+        status_words()
         _free_streams(self._device)
         _free_events(self._device)
         self._static_shared = {name: int(function.shared_size_bytes) for name, function in self._functions.items()}

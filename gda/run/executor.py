@@ -20,9 +20,10 @@ from gda.run import source as text_of
 from gda.run import streams, traces
 from gda.run.arguments import Packed, pack
 from gda.run.compile import include_directory
-from gda.run.launch import Launch, Run, StatusWord, status_word
+from gda.run.launch import Launch, Run, status_word
 from gda.run.meters import DEFINE, leave_at_the_end, meter_names
 from gda.run.status import explainers
+from gda.run.status_word import StatusWord
 
 __all__ = ["DEADLINE_S", "Function", "Kernel", "launch_shape"]
 

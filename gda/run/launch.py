@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import time
 from collections.abc import Sequence
@@ -11,10 +10,10 @@ from typing import Protocol
 
 from gda import attach, notes, present
 from gda.errors import ArgumentError, DeadlineError, DeviceStatusError
-from gda.run.arguments import OwnedAddress
 from gda.run.status import Explainer, status_error
+from gda.run.status_word import PinnedStatus, StatusWord
 
-__all__ = ["Launch", "Run", "StatusWord", "status_word"]
+__all__ = ["Launch", "Run", "status_word"]
 
 _POLL_S = 0.05  # how often a waiting Python looks for signals (Ctrl-C)
 _GRACE_S = 2.0  # for blocks to end after they were told to
@@ -32,27 +31,6 @@ class Run(Protocol):
 
     def abort(self) -> bool:
         """Make it end soon; False where that is not possible."""
-        ...
-
-
-class StatusWord(Protocol):
-    """Eight bytes that a kernel reports into."""
-
-    @property
-    def argument(self) -> object:
-        """What the kernel gets."""
-        ...
-
-    def read(self) -> int:
-        """What the kernel wrote."""
-        ...
-
-    def clear(self) -> None:
-        """As if nothing was written."""
-        ...
-
-    def keep(self) -> None:
-        """Never give this memory to another launch."""
         ...
 
 
@@ -159,33 +137,10 @@ class Launch:
         )
 
 
-class _HostStatus:
-    """A status word in memory of this process."""
-
-    def __init__(self) -> None:
-        self._word = ctypes.c_uint64(0)
-
-    @property
-    def argument(self) -> object:
-        """Its address."""
-        return OwnedAddress(ctypes.addressof(self._word), self._word)
-
-    def read(self) -> int:
-        """What the kernel wrote."""
-        return self._word.value
-
-    def clear(self) -> None:
-        """As if nothing was written."""
-        self._word.value = 0
-
-    def keep(self) -> None:
-        """It is this launch's own anyway."""
-
-
 def status_word(target: str) -> StatusWord:
     """A zero word where a kernel of this target can report."""
     if target == "host":
-        return _HostStatus()
-    from gda.run.cuda import PinnedStatus
+        return StatusWord()
+    from gda.run.cuda import status_words
 
-    return PinnedStatus()
+    return PinnedStatus(status_words())

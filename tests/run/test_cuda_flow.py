@@ -21,7 +21,7 @@ from gda.errors import (
     DeadlineError,
     UnavailableError,
 )
-from gda.run import Kernel, cuda, streams
+from gda.run import Kernel, cuda, status_word, streams
 
 TEXT = """
 #include <gda/gda.h>
@@ -175,11 +175,11 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Notes]:
     monkeypatch.setattr(cuda, "_cupy", lambda: fake)
     monkeypatch.setattr(streams, "driver_call", notes.driver_call)
     monkeypatch.setattr(attach, "loaded", lambda: None)
-    for cache in (cuda._free_words, cuda._free_streams, cuda._free_events):
+    for cache in (cuda.status_words, cuda._free_streams, cuda._free_events):
         cache.forget()
     yield notes
     cuda._under_way.clear()
-    for cache in (cuda._free_words, cuda._free_streams, cuda._free_events):
+    for cache in (cuda.status_words, cuda._free_streams, cuda._free_events):
         cache.forget()
 
 
@@ -208,26 +208,26 @@ def test_headers_are_part_of_the_compilers_key(notes: Notes, monkeypatch: pytest
 
 def test_status_words_come_back(notes: Notes) -> None:
     kernel = Kernel(TEXT, target="gpu")
-    words, streams = len(cuda._free_words()), len(cuda._free_streams(0))
+    words, streams = len(cuda.status_words().free), len(cuda._free_streams(0))
     notes.status = 0x0005881300001201
     with pytest.raises(CompletionError, match="work request 5 of queue pair 0x12"):
         kernel.first[1, 1](1, 2)
     notes.status = 0
     for _ in range(3):
         kernel.first[1, 1](1, 2)
-    assert (len(cuda._free_words()), len(cuda._free_streams(0))) == (words, streams)
+    assert (len(cuda.status_words().free), len(cuda._free_streams(0))) == (words, streams)
 
 
 def test_running_kernel_keeps_its_word_and_stream(notes: Notes) -> None:
     kernel = Kernel(TEXT, target="gpu")
-    words, streams = len(cuda._free_words()), len(cuda._free_streams(0))
+    words, streams = len(cuda.status_words().free), len(cuda._free_streams(0))
     notes.ended = False
     with pytest.raises(DeadlineError, match=r"left behind"):
         kernel.first.start[1, 1](1, 2).wait(0.01)
-    assert (len(cuda._free_words()), len(cuda._free_streams(0))) == (words - 1, streams - 1)
+    assert (len(cuda.status_words().free), len(cuda._free_streams(0))) == (words - 1, streams - 1)
     notes.ended = True
     kernel.second[1, 1](1.0)
-    assert (len(cuda._free_words()), len(cuda._free_streams(0))) == (words, streams)
+    assert (len(cuda.status_words().free), len(cuda._free_streams(0))) == (words, streams)
 
 
 def test_refused_launch(notes: Notes) -> None:
@@ -295,7 +295,7 @@ def test_captured_into_a_graph(notes: Notes, monkeypatch: pytest.MonkeyPatch) ->
     told = FakeNic()
     monkeypatch.setattr(attach, "loaded", lambda: told)
     kernel = Kernel(TEXT, target="gpu")
-    words, events = len(cuda._free_words()), len(cuda._free_events(0))
+    words, events = len(cuda.status_words().free), len(cuda._free_events(0))
     notes.told.clear()
     launch = kernel.first.on(CAPTURED)[40, 32](1, 2)
     assert notes.told == ["in stream 65", "launch 100 (40, 1, 1, 32, 1, 1) shared 0"]
@@ -313,14 +313,14 @@ def test_captured_into_a_graph(notes: Notes, monkeypatch: pytest.MonkeyPatch) ->
     del launch
     gc.collect()
     assert told.told[-1] == ("staging", False)
-    assert len(cuda._free_words()) == words - 1 and len(cuda._free_events(0)) == events
+    assert len(cuda.status_words().free) == words - 1 and len(cuda._free_events(0)) == events
 
 
 def test_captured_launches_leave_words_to_others(notes: Notes) -> None:
     kernel = Kernel(TEXT, target="gpu")
-    for _ in range(cuda._STATUS_WORDS):
+    for _ in range(status_word.AT_ONCE):
         kernel.first.on(CAPTURED)[1, 1](1, 2)
-    assert len(cuda._free_words()) >= cuda._SPARE_WORDS and notes.told.count("pinned") == 2
+    assert len(cuda.status_words().free) >= status_word.SPARE and notes.told.count("pinned") == 2
     kernel.first[1, 1](1, 2)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import struct
 import subprocess
@@ -16,8 +17,10 @@ import pytest
 
 import gda
 from gda.errors import ArgumentError, UnavailableError
+from gda.once import once
 from gda.run.compile import include_directory, nvrtc_version
 from gda.run.linkable import linkable
+from gda.run.status_word import AT_ONCE, PinnedStatus
 
 ROOT = Path(__file__).resolve().parents[2]
 CC = (9, 0)
@@ -209,6 +212,18 @@ def test_without_a_gpu(numba: Any) -> None:
         a, _ = nic.loopback_pair()
         with pytest.raises(UnavailableError, match="this queue pair was made for the CPU"):
             numba.queue(a)
+
+
+def test_status_words_are_pinned_by_the_driver(numba: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gda.numba import kernel
+
+    memory = ctypes.create_string_buffer(8 * AT_ONCE)
+    calls = {("cuMemHostAlloc", 8 * AT_ONCE, 0): ctypes.addressof(memory)}
+    monkeypatch.setattr(kernel, "driver", lambda *call: calls.pop(call))
+    monkeypatch.setattr(kernel, "_status_words", once(kernel._status_words.__wrapped__))
+    kept = [PinnedStatus(kernel._status_words()) for _ in range(AT_ONCE)]
+    addresses = sorted(word.address for word in kept)
+    assert addresses == [ctypes.addressof(memory) + 8 * word for word in range(AT_ONCE)]
 
 
 # -------------------------------------------------------------------------------------------------------- arguments
