@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import ctypes
 import mmap
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import partial
 
@@ -71,7 +72,7 @@ def page_range(address: int, bytes: int, page: int = mmap.PAGESIZE) -> tuple[int
 
 
 # --------------------------------------------------------------------------------------------------------------- slabs
-class Slab:
+class Slab(ABC):
     """A piece of memory of whole pages. `address` is what the NIC and, in the same process, the owner use."""
 
     kind: str
@@ -79,21 +80,21 @@ class Slab:
     gpu_address: int  # as kernels on the GPU reach it; 0 if they cannot
     bytes: int
 
+    @abstractmethod
     def read(self, offset: int, bytes: int) -> builtins.bytes:
         """Copy bytes out."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, offset: int, data: builtins.bytes) -> None:
         """Copy bytes in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fill(self, offset: int, bytes: int, value: int) -> None:
         """Set bytes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Give it back; again is no error."""
-        raise NotImplementedError
 
 
 class HostSlab(Slab):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def with_team() -> gda.Kernel:
     return gda.Kernel(WITH_TEAM, target="host")
 
 
-class Bench:
+class Bench(ABC):
     """What a fault is made with, whoever made the queue pairs: `a` sends from `source` to `target` of `b`."""
 
     software: attach.SoftwareNic
@@ -93,9 +94,9 @@ class Bench:
             self.post(index)
             self.until(lambda index=index: self.is_complete(index), 5)
 
+    @abstractmethod
     def is_complete(self, index: int) -> bool:
         """Whether completion number `index` is there."""
-        raise NotImplementedError
 
     def until(self, condition: Any, seconds: float) -> bool:
         """Step the NIC until it holds; whether it did in time."""

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, Self
 
@@ -36,7 +37,7 @@ while True:
 """
 
 
-class Load:
+class Load(ABC):
     """Products under way between enter and exit. `cpu_ns` is CPU time of this process that they took."""
 
     what = "GEMM"
@@ -46,17 +47,17 @@ class Load:
     def __init__(self, side: int) -> None:
         self._flops_each = 2.0 * side**3
 
+    @abstractmethod
     def count(self) -> int:
         """Products done so far."""
-        raise NotImplementedError
 
     def flops(self) -> float:
         """Operations done so far."""
         return self.count() * self._flops_each
 
+    @abstractmethod
     def stop(self) -> None:
         """End it."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         end = time.monotonic() + _START_S

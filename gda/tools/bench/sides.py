@@ -8,6 +8,7 @@ Python's, which is what a Python program would see: its put is a prepared batch 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from typing import Any
 
@@ -27,7 +28,7 @@ MOST_ROUNDS = 4096
 _DEPTH = 4096
 
 
-class Side:
+class Side(ABC):
     """Who posts, with memory of its own: `pieces` many."""
 
     who: str
@@ -41,9 +42,9 @@ class Side:
     def _keep(self, thing: Any) -> Any:
         return self._open.enter_context(thing)
 
+    @abstractmethod
     def rounds(self, size: int, rounds: int, burst: int) -> np.ndarray:
         """Nanoseconds of each round of `burst` puts of `size` bytes, int64[rounds]."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Give everything back."""
