@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,31 @@ from gda.nic import WORK_REQUEST, Batch, Memory, Nic
 from gda.nic.queue import connect
 from gda.run import Kernel
 
-__all__ = ["CpuSide", "KernelSide", "Side"]
+__all__ = ["CpuSide", "KernelSide", "Rounds", "Side", "summary"]
 
 KERNELS = "#include <gda/kernels/bench.h>\n"
 DEADLINE_NS = 5_000_000_000
 MOST_ROUNDS = 4096
 _DEPTH = 4096
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Times of `rounds` rounds of `burst` puts of `bytes` bytes, in nanoseconds. `beside`: what else ran, or ""."""
+
+    who: str
+    beside: str
+    bytes: int
+    burst: int
+    rounds: int
+    median_ns: float
+    p99_ns: float
+    fastest_ns: float
+
+
+def summary(ns: np.ndarray) -> tuple[int, float, float, float]:
+    """Of each round's time: how many, the median, the 99th percentile, the fastest."""
+    return len(ns), float(np.median(ns)), float(np.percentile(ns, 99)), float(ns.min())
 
 
 class Side(ABC):

@@ -22,7 +22,7 @@ from gda.errors import CompileError, UnavailableError
 from gda.nic import Nic
 from gda.run import Kernel
 from gda.tools.bench.load import CpuLoad, GpuLoad, Load
-from gda.tools.bench.sides import MOST_ROUNDS, CpuSide, KernelSide, Side
+from gda.tools.bench.sides import MOST_ROUNDS, CpuSide, KernelSide, Rounds, Side, summary
 from gda.tools.bench.triggers import KERNELS as TRIGGERS
 from gda.tools.bench.triggers import Proxy
 
@@ -34,22 +34,14 @@ _BYTES_A_LAUNCH = 1 << 28  # keeps a launch of large puts far from the kernel's 
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Of rounds of `burst` puts of `bytes` bytes. Times in nanoseconds; those by put are of the whole run.
+class Cost(Rounds):
+    """What rounds took. Times in nanoseconds; those by put are of the whole run.
 
     `sm_ns_per_put`: how long blocks of the kernel were on multiprocessors (0: nothing ran on a GPU). `load_flops` and
     `load_alone_flops`: the matrix product's speed meanwhile and without puts (0: there was none). `threads`: the CPU
     time of a put by thread; "ended" are threads that lived for a launch (kernels on the CPU, a proxy).
     """
 
-    who: str
-    beside: str
-    bytes: int
-    burst: int
-    rounds: int
-    median_ns: float
-    p99_ns: float
-    fastest_ns: float
     per_second: float
     cpu_ns_per_put: float
     nic_cpu_ns_per_put: float
@@ -122,9 +114,9 @@ def _measure(side: Side, size: int, burst: int, seconds: float, load: Load | Non
     ns = np.concatenate(times)
     puts, total = len(ns) * burst, float(ns.sum())
     return Cost(
-        side.who, load.what if load else "", size, burst, len(ns), float(np.median(ns)), float(np.percentile(ns, 99)),
-        float(ns.min()), puts / total * 1e9, (sum(used.values()) - nic) / puts, nic / puts, total * side.blocks / puts,
-        done, threads={name: ns / puts for name, ns in used.items()},
+        side.who, load.what if load else "", size, burst, *summary(ns), puts / total * 1e9,
+        (sum(used.values()) - nic) / puts, nic / puts, total * side.blocks / puts, done,
+        threads={name: ns / puts for name, ns in used.items()},
     )  # fmt: skip
 
 

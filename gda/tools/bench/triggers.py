@@ -27,7 +27,7 @@ from gda.nic import WORK_REQUEST, Memory, Nic, QueuePair
 from gda.nic.queue import connect
 from gda.run import Kernel
 from gda.tools.bench.load import CpuLoad, GpuLoad
-from gda.tools.bench.sides import DEADLINE_NS, Side
+from gda.tools.bench.sides import DEADLINE_NS, Rounds, Side, summary
 from gda.tools.bench.streams import AT_ONCE, Stream, StreamTriggered
 
 __all__ = ["BURST", "Prepared", "Proxy", "Streamed", "Turn", "measure_triggers"]
@@ -44,20 +44,12 @@ _WARP = 32
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Times of `rounds` rounds of one way, in nanoseconds by the kernels' clock.
+class Turn(Rounds):
+    """Of one way, by the kernels' clock.
 
     `counts` and `edges_ns`: a histogram whose bins have one ratio.
     """
 
-    who: str
-    beside: str
-    bytes: int
-    burst: int
-    rounds: int
-    median_ns: float
-    p99_ns: float
-    fastest_ns: float
     counts: list[int]
     edges_ns: list[float]
 
@@ -67,10 +59,7 @@ def _turn(who: str, beside: str, size: int, burst: int, ns: np.ndarray) -> Turn:
     edges = np.geomspace(low, max(high, low * 1.01), BINS + 1)
     edges[0], edges[-1] = low, max(high, edges[-1])  # rounding must leave none outside
     counts, _ = np.histogram(np.maximum(ns, 1), edges)
-    return Turn(
-        who, beside, size, burst, len(ns), float(np.median(ns)), float(np.percentile(ns, 99)), float(ns.min()),
-        counts.tolist(), edges.tolist(),
-    )  # fmt: skip
+    return Turn(who, beside, size, burst, *summary(ns), counts.tolist(), edges.tolist())
 
 
 class _Way(Side):
