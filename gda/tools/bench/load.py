@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A matrix product that keeps the processor of the kernels busy, and tells how fast it goes. Used by transfer.py.
+"""A matrix product that keeps the processor of the kernels busy, and tells how fast it goes.
+
+Used by transfer.py, triggers.py and sweep.py.
 
 On a GPU by CuPy in a thread and a stream of its own, half precision; on a CPU by NumPy in a process of its own, so that
 its CPU time is not taken for that of the puts.
@@ -18,8 +20,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from gda.errors import DeadlineError
+from gda.nic import Nic
 
-__all__ = ["CpuLoad", "GpuLoad", "Load"]
+__all__ = ["CpuLoad", "GpuLoad", "Load", "load_of"]
 
 _GPU_SIDE, _CPU_SIDE = 8192, 512  # rows of the square matrices
 _AT_ONCE = 4  # products queued before one waits for the last batch but one
@@ -144,3 +147,8 @@ class GpuLoad(Load):
         """Let it finish what is queued."""
         self._stop = True
         self._thread.join(_START_S)
+
+
+def load_of(nic: Nic) -> Load:
+    """On the processor where kernels that use this NIC run."""
+    return GpuLoad() if nic.gpu is not None else CpuLoad()

@@ -13,14 +13,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from gda.nic import Memory, Nic, QueuePair
+from gda.nic import Nic
 from gda.nic import open as open_nic
 from gda.run import Kernel
+from gda.tools.bench.sides import KERNELS, KernelSide
 
 __all__ = ["Latency", "Rate", "bench", "measure_latency", "measure_rate"]
 
-KERNELS = "#include <gda/kernels/bench.h>\n"
-DEADLINE_NS = 5_000_000_000
+DEPTH = 128  # of the ring: what a queue pair has by default
 WARM_ROUNDS = 20
 
 
@@ -45,27 +45,10 @@ class Rate:
     bytes_per_second: float
 
 
-class _Bench:
-    """Queue, memory and kernel of one measurement."""
-
-    def __init__(self, nic: Nic, most_bytes: int, placement: str, queues: str) -> None:
-        self.kernel = Kernel(KERNELS)
-        self.source: Memory = nic.allocate(most_bytes, placement=placement)
-        self.target: Memory = nic.allocate(most_bytes, placement=placement)
-        self.times: Memory = nic.allocate(8 * 4096, placement="host")
-        self.pair: tuple[QueuePair, QueuePair] = nic.loopback_pair(placement=queues)
-
-    def run(self, size: int, rounds: int, burst: int) -> np.ndarray:
-        """Nanoseconds per round, int64[rounds], after a warm-up."""
-        for count in (WARM_ROUNDS, rounds):
-            self.kernel.gda_kernel_put_times[1, 1](
-                self.pair[0], self.target, self.source, size, count, burst, DEADLINE_NS, self.times
-            )
-        return np.frombuffer(self.times.read(0, 8 * rounds), dtype=np.int64).copy()
-
-    def close(self) -> None:
-        for thing in (*self.pair, self.source, self.target, self.times):
-            thing.close()
+def _times(side: KernelSide, size: int, rounds: int, burst: int) -> np.ndarray:
+    """Nanoseconds of each round, after a warm-up."""
+    side.rounds(size, WARM_ROUNDS, burst)
+    return side.rounds(size, rounds, burst)
 
 
 def measure_latency(
@@ -73,18 +56,18 @@ def measure_latency(
 ) -> list[Latency]:
     """One put in flight: time from gda_put to the end of gda_wait on the kernel's clock, by size in bytes."""
     sizes = list(sizes)
-    work = _Bench(nic, max(sizes), placement, queues)
+    side = KernelSide(nic, max(sizes), placement, queues, DEPTH)
     try:
         rows = []
         for size in sizes:
             count = max(50, min(rounds, (1 << 27) // max(size, 1)))
-            times = work.run(size, count, 1)
+            times = _times(side, size, count, 1)
             rows.append(
                 Latency(size, statistics.median(times), float(times.min()), float(np.percentile(times, 99)), count)
             )
         return rows
     finally:
-        work.close()
+        side.close()
 
 
 def measure_rate(
@@ -92,16 +75,16 @@ def measure_rate(
 ) -> list[Rate]:
     """`in_flight` puts, then a wait: median rate by size in bytes."""
     sizes = list(sizes)
-    work = _Bench(nic, max(sizes), placement, queues)
+    side = KernelSide(nic, max(sizes), placement, queues, DEPTH)
     try:
         rows = []
         for size in sizes:
             count = max(20, min(500, (1 << 28) // max(size * in_flight, 1)))
-            seconds = statistics.median(work.run(size, count, in_flight)) / 1e9
+            seconds = statistics.median(_times(side, size, count, in_flight)) / 1e9
             rows.append(Rate(size, in_flight, in_flight / seconds, size * in_flight / seconds))
         return rows
     finally:
-        work.close()
+        side.close()
 
 
 def bench(placement: str = "host", queues: str = "host", as_json: bool = False) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gda.errors import ArgumentError
 from gda.nic import Nic
 from gda.run import Kernel
 from gda.tools.bench import show
@@ -26,8 +25,7 @@ Points = list[tuple[float, float]]
 def check(options: argparse.Namespace) -> None:
     """Refuse what cannot be done, before anything is measured."""
     show.check_outputs(options.json, options.plot)
-    if not 0.001 <= options.seconds <= 60:
-        raise ArgumentError(f"--seconds {options.seconds:g} is outside 0.001..60", "0.2 is long enough for most")
+    show.check_seconds(options.seconds)
 
 
 def title_of(what: str, nic: Nic, options: argparse.Namespace) -> str:

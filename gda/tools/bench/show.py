@@ -24,6 +24,7 @@ __all__ = [
     "bandwidth_text",
     "bars_text",
     "check_outputs",
+    "check_seconds",
     "cost_text",
     "count_text",
     "print_heading",
@@ -84,6 +85,12 @@ def check_outputs(json_file: str | None, plot_file: str | None) -> None:
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise UnavailableError(f"--plot needs matplotlib, which cannot be imported ({error})", NO_PLOT) from None
+
+
+def check_seconds(seconds: float) -> None:
+    """Refuse what would never end, or measure nothing."""
+    if not 0.001 <= seconds <= 60:
+        raise ArgumentError(f"--seconds {seconds:g} is outside 0.001..60", "0.2 is long enough for most")
 
 
 def print_heading(text: str) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two that can post a put: a kernel, and the CPU. Used by transfer.py; both write the same memory by the same NIC.
+"""The two that can post a put: a kernel, and the CPU. Used by all measurements of puts that are waited for; both write
+memory of the same NIC.
 
 A side runs rounds: `burst` puts, then a wait for the last. The kernel's clock is the target's own, the CPU's is
 Python's, which is what a Python program would see: its put is a prepared batch (docs/cpu_posting.md).
@@ -62,6 +63,14 @@ class Side(ABC):
     def _keep(self, thing: Any) -> Any:
         return self._open.enter_context(thing)
 
+    def requests(self, size: int, burst: int) -> np.ndarray:
+        """Rows for the CPU to post: a burst from source to target, of which the last one is signaled."""
+        rows = np.zeros(burst, WORK_REQUEST)
+        rows["local_addr"], rows["remote_addr"] = self.source.address, self.target.address
+        rows["length"], rows["lkey"], rows["rkey"] = size, self.source.lkey, self.target.rkey
+        rows["send_flags"][-1] = _verbs.IBV_SEND_SIGNALED
+        return rows
+
     @abstractmethod
     def rounds(self, size: int, rounds: int, burst: int) -> np.ndarray:
         """Nanoseconds of each round of `burst` puts of `size` bytes, int64[rounds]."""
@@ -76,11 +85,11 @@ class KernelSide(Side):
 
     who = "kernel"
 
-    def __init__(self, nic: Nic, most_bytes: int, placement: str, queues: str) -> None:
+    def __init__(self, nic: Nic, most_bytes: int, placement: str, queues: str, depth: int = _DEPTH) -> None:
         super().__init__(nic, most_bytes, placement)
         self.kernel = Kernel(KERNELS)
         self.blocks = 1 if self.kernel.target == "gpu" else 0
-        self.queue, second = nic.loopback_pair(placement=queues, depth=_DEPTH)
+        self.queue, second = nic.loopback_pair(placement=queues, depth=depth)
         self._keep(self.queue)
         self._keep(second)
         self.times: Memory = self._keep(nic.allocate(8 * MOST_ROUNDS))
@@ -106,11 +115,7 @@ class CpuSide(Side):
 
     def _batch(self, size: int, burst: int) -> Batch:
         if (size, burst) not in self._batches:
-            rows = np.zeros(burst, WORK_REQUEST)
-            rows["local_addr"], rows["remote_addr"] = self.source.address, self.target.address
-            rows["length"], rows["lkey"], rows["rkey"] = size, self.source.lkey, self.target.rkey
-            rows["send_flags"][-1] = _verbs.IBV_SEND_SIGNALED
-            self._batches[size, burst] = self.queue.prepare(rows)
+            self._batches[size, burst] = self.queue.prepare(self.requests(size, burst))
         return self._batches[size, burst]
 
     def rounds(self, size: int, rounds: int, burst: int) -> np.ndarray:

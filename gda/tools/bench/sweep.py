@@ -19,7 +19,7 @@ from gda import _cuda
 from gda.errors import CompileError, UnavailableError
 from gda.nic import Memory, Nic
 from gda.run import Kernel
-from gda.tools.bench.load import CpuLoad, GpuLoad, Load
+from gda.tools.bench.load import load_of
 from gda.tools.bench.sides import DEADLINE_NS, CpuSide
 from gda.tools.bench.triggers import BURST, Prepared, Proxy
 from gda.tools.bench.triggers import KERNELS as TRIGGERS
@@ -218,8 +218,7 @@ def measure_sweeps(
 
         costs = list(measured(""))
         if beside:
-            load: Load = GpuLoad() if nic.gpu is not None else CpuLoad()
-            with load:
+            with load_of(nic) as load:
                 costs += measured(load.what)
     return costs
 

@@ -21,7 +21,7 @@ import numpy as np
 from gda.errors import CompileError, UnavailableError
 from gda.nic import Nic
 from gda.run import Kernel
-from gda.tools.bench.load import CpuLoad, GpuLoad, Load
+from gda.tools.bench.load import Load, load_of
 from gda.tools.bench.sides import MOST_ROUNDS, CpuSide, KernelSide, Rounds, Side, summary
 from gda.tools.bench.triggers import KERNELS as TRIGGERS
 from gda.tools.bench.triggers import Proxy
@@ -152,7 +152,7 @@ def measure_costs(
         wanted = [(side, size, burst) for side in sides for size in sizes for burst in bursts]
         costs = [_measure(*one, seconds, None) for one in wanted]
         if beside:
-            with GpuLoad() if nic.gpu is not None else CpuLoad() as load:
+            with load_of(nic) as load:
                 alone = _speed(load, max(seconds, 0.2))
                 costs += [replace(_measure(*one, seconds, load), load_alone_flops=alone) for one in wanted]
     return costs

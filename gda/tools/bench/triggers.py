@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from gda import _verbs, formats
+from gda import formats
 from gda.errors import CompileError, UnavailableError
-from gda.nic import WORK_REQUEST, Memory, Nic, QueuePair
+from gda.nic import Memory, Nic, QueuePair
 from gda.nic.queue import connect
 from gda.run import Kernel
-from gda.tools.bench.load import CpuLoad, GpuLoad
+from gda.tools.bench.load import load_of
 from gda.tools.bench.sides import DEADLINE_NS, Rounds, Side, summary
 from gda.tools.bench.streams import AT_ONCE, Stream, StreamTriggered
 
@@ -189,15 +189,8 @@ class AfterKernel(_Way):
         self._any = self.pair()  # the kernel's parameter; nothing is posted to it
         self._post: Callable[[int, int], None] = self._prepared(size) if prepared else self._built
 
-    def _rows(self, size: int, burst: int) -> np.ndarray:
-        rows = np.zeros(burst, WORK_REQUEST)
-        rows["local_addr"], rows["remote_addr"] = self.source.address, self.target.address
-        rows["length"], rows["lkey"], rows["rkey"] = size, self.source.lkey, self.target.rkey
-        rows["send_flags"][-1] = _verbs.IBV_SEND_SIGNALED
-        return rows
-
     def _prepared(self, size: int) -> Callable[[int, int], None]:
-        batch = self._queue.prepare(self._rows(size, 1))
+        batch = self._queue.prepare(self.requests(size, 1))
         return lambda size, burst: self._queue.post(batch)
 
     def _built(self, size: int, burst: int) -> None:
@@ -207,7 +200,7 @@ class AfterKernel(_Way):
             self._queue.put(self.target, offset, self.source, offset, size)
             return
         offsets = np.frombuffer(self.words.read(8 * _OFFSETS, 8 * burst), np.uint64)
-        rows = self._rows(size, burst)
+        rows = self.requests(size, burst)
         rows["local_addr"] += offsets
         rows["remote_addr"] += offsets
         self._queue.post(rows)
@@ -297,6 +290,6 @@ def measure_triggers(
         wanted = [(way, 1) for way in ways] + [(way, BURST) for way in ways if way.bursts]
         turns = [_measure(way, size, burst, seconds, "") for way, burst in wanted]
         if beside:
-            with GpuLoad() if nic.gpu is not None else CpuLoad() as load:
+            with load_of(nic) as load:
                 turns += [_measure(way, size, burst, seconds, load.what) for way, burst in wanted]
     return turns, missing
