@@ -5,8 +5,6 @@
 
 #include <gda/formats/doorbell.h>
 
-#include <cstring>
-
 namespace proxy {
 
 using namespace gda::prm;
@@ -40,10 +38,13 @@ void Completions::write(const Completion& c) {
     const uint32_t lap = collapsed_ ? 0 : producer_ / entries_ % 2;
     GDA_SET(cqe64, entry, owner, lap);
     // The last dword hands the entry over: a kernel that sees it sees the rest, and the data of the request, which the
-    // device had written before libibverbs told of it.
+    // device had written before libibverbs told of it. Dword by dword, as kernels read them: one may still be reading
+    // the cause of a failure in a collapsed queue's entry when that of what was flushed behind it comes.
     const uint32_t last = GDA_DWORD_OFFSET(cqe64, owner);
     uint8_t* place = ring_ + static_cast<size_t>(slot) * CQE_BYTES;
-    std::memcpy(place, entry, last);
+    for (uint32_t at = 0; at != last; at += sizeof(uint32_t)) {
+        __atomic_store_n(reinterpret_cast<uint32_t*>(place + at), gda::load32(entry + at), __ATOMIC_RELAXED);
+    }
     __atomic_store_n(reinterpret_cast<uint32_t*>(place + last), gda::load32(entry + last), __ATOMIC_RELEASE);
     ++producer_;
 }
