@@ -143,12 +143,12 @@ class Bootstrap:
         self._roll = Roll(self.size)
         try:
             own = secrets.token_bytes(16) + Identity.own(self.rank, self._roll.descriptor).to_bytes()
-            everybody = self.allgather(own)
+            everybody = self.allgather(own, call="init")
             self._watch.ranks = self.ranks = [Identity.from_bytes(one[16:]) for one in everybody]
             self._world = everybody[0][:16]
             self._roll.join(self.ranks)
             told = hashlib.sha256(b"".join(everybody)).digest()
-            for rank, other in enumerate(self.allgather(told)):
+            for rank, other in enumerate(self.allgather(told, call="init")):
                 if other != told:
                     raise BootstrapError(
                         f"phase 1, rank {rank}: it was told of other ranks than this one", rank=rank, phase=1,
@@ -162,8 +162,8 @@ class Bootstrap:
     def __repr__(self) -> str:
         return f"<Bootstrap rank {self.rank} of {self.size} by {self.carrier.name}, phase {self.phase}>"
 
-    def allgather(self, payload: bytes, deadline_s: float | None = None) -> list[bytes]:
-        """What every rank gave, by rank. Collective.
+    def allgather(self, payload: bytes, deadline_s: float | None = None, *, call: str = "allgather") -> list[bytes]:
+        """What every rank gave, by rank. Collective. `call` says for what, in 16 characters: the same on all ranks.
 
         Raises PeerLostError for a rank whose process has ended, DeadlineError for one that does not come,
         BootstrapError for a record that is not the one due; nothing can be exchanged afterwards.
@@ -174,13 +174,15 @@ class Bootstrap:
                 advice="close the team and make another",
             )  # fmt: skip
         limit = self.deadline_s if deadline_s is None else deadline_s
-        own = Record(record.DATA, self._world, self.rank, self.size, self.phase, bytes(payload))
+        own = Record(record.DATA, self._world, self.rank, self.size, self.phase, bytes(payload), call)
         try:
             records = self.carrier.exchange(own.to_bytes(), self.phase, limit, self._watch)
             answer = []
             for rank, data in enumerate(records):
                 one = record.read(data, self.phase, f"rank {rank}")
-                record.check(one, kind=record.DATA, world=self._world, rank=rank, size=self.size, phase=self.phase)
+                record.check(
+                    one, kind=record.DATA, world=self._world, rank=rank, size=self.size, phase=self.phase, call=call
+                )
                 answer.append(one.payload)
         except BaseException as error:
             self._broken = str(error).split("\n")[0] or type(error).__name__
@@ -195,7 +197,7 @@ class Bootstrap:
 
     def barrier(self, deadline_s: float | None = None) -> None:
         """Return when all ranks have called it. Collective."""
-        self.allgather(b"", deadline_s)
+        self.allgather(b"", deadline_s, call="barrier")
 
     def fate(self, rank: int) -> str:
         """Why nothing comes from a rank any more, as far as it is known: only of ranks of this host. Empty: it is here.

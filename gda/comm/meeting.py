@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gda.comm import record
+from gda.comm.agreement import agree
 from gda.comm.bootstrap import Bootstrap, lost
 from gda.comm.record import HEADER_BYTES, Record
 from gda.errors import BootstrapError, DeadlineError, GdaError
@@ -55,19 +56,11 @@ class Meeting:
         self._listener = socket.create_server((names[0] if is_local else "", 0), backlog=max(16, bootstrap.size))
         self._came: dict[int, tuple[socket.socket, bytes]] = {}  # early ones: with what they offered
         try:
-            place = {"port": self._listener.getsockname()[1], "names": list(dict.fromkeys(names))}
-            self._places: list[tuple[int, list[str]]] = []
-            for rank, data in enumerate(bootstrap.allgather(json.dumps([options, place]).encode())):
-                try:
-                    theirs, place = json.loads(data)
-                    self._places.append((int(place["port"]), list(place["names"])))
-                except (ValueError, TypeError, KeyError):
-                    theirs = 'another way to connect, connect="all"'
-                if theirs != options:
-                    raise BootstrapError(
-                        f"rank {rank} has {theirs}, this rank {options}", rank=rank, phase=bootstrap.phase - 1,
-                        advice="call gda.init with the same options on all ranks",
-                    )  # fmt: skip
+            place = json.dumps([self._listener.getsockname()[1], list(dict.fromkeys(names))]).encode()
+            self._places: list[tuple[int, list[str]]] = [
+                (int(port), list(names))
+                for port, names in map(json.loads, agree(bootstrap, "a team", options, place, call="team"))
+            ]
         except BaseException:
             self.close()
             raise

@@ -2,8 +2,8 @@
 """The records that ranks exchange, and what is checked of each before a byte of it is believed.
 
 Made and read by bootstrap.py and the carriers of rendezvous.py. A record says of which world it is, who sent it and in
-which phase (how many exchanges came before): one that is cut, late, sent twice or of another program is an error with
-rank and phase. Document: docs/programs.md, "Finding each other".
+which phase (how many exchanges came before) and by which call: one that is cut, late, sent twice, of another call or of
+another program is an error with rank and phase. Document: docs/programs.md, "Finding each other".
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ __all__ = ["ANSWER", "DATA", "FAILURE", "HEADER_BYTES", "NO_WORLD", "Record", "c
 
 DATA, ANSWER, FAILURE = 1, 2, 3  # of one rank; of all ranks, from rank 0; why rank 0 has given up
 NO_WORLD = bytes(16)  # before rank 0 has named it
-_MAGIC = b"gdx1"
-_HEADER = struct.Struct(">4sI16sIIIQ")  # magic, kind, world, rank, size, phase, bytes of payload; a checksum behind it
+_MAGIC = b"gdx2"
+# Magic, kind, world, rank, size, phase, call, bytes of payload; a checksum behind it.
+_HEADER = struct.Struct(">4sI16sIII16sQ")
 HEADER_BYTES = _HEADER.size
 _KINDS = {DATA: "a record", ANSWER: "an answer", FAILURE: "a failure"}
 _MOST_BYTES = 1 << 32  # what no record of ours reaches: a longer one is no record
@@ -35,10 +36,12 @@ class Record:
     size: int
     phase: int
     payload: bytes
+    call: str = ""  # which one made this exchange, in 16 bytes of ASCII
 
     def to_bytes(self) -> bytes:
         """Header, payload, checksum of both."""
-        body = _HEADER.pack(_MAGIC, self.kind, self.world, self.rank, self.size, self.phase, len(self.payload))
+        call = self.call.encode("ascii")
+        body = _HEADER.pack(_MAGIC, self.kind, self.world, self.rank, self.size, self.phase, call, len(self.payload))
         body += self.payload
         return body + zlib.crc32(body).to_bytes(4, "big")
 
@@ -73,12 +76,12 @@ def read(data: bytes, phase: int, sender: str) -> Record:
             f"phase {phase}: the record of {sender} was changed on the way (its checksum is wrong)", phase=phase,
             advice="run the program again",
         )  # fmt: skip
-    _, kind, world, rank, size, number, _ = _HEADER.unpack(data[:HEADER_BYTES])
-    return Record(kind, world, rank, size, number, data[HEADER_BYTES:-4])
+    _, kind, world, rank, size, number, call, _ = _HEADER.unpack(data[:HEADER_BYTES])
+    return Record(kind, world, rank, size, number, data[HEADER_BYTES:-4], call.rstrip(b"\0").decode("ascii", "replace"))
 
 
-def check(record: Record, *, kind: int, world: bytes, rank: int, size: int, phase: int) -> None:
-    """Raise BootstrapError unless it is the record expected now: this kind, of this rank, world, size and phase."""
+def check(record: Record, *, kind: int, world: bytes, rank: int, size: int, phase: int, call: str = "") -> None:
+    """Raise BootstrapError unless it is the record expected now: this kind, of this rank, world, size, phase, call."""
 
     def refuse(why: str, advice: str) -> BootstrapError:
         return BootstrapError(f"phase {phase}, rank {rank}: {why}", rank=rank, phase=phase, advice=advice)
@@ -103,3 +106,8 @@ def check(record: Record, *, kind: int, world: bytes, rank: int, size: int, phas
         )
     if record.kind != kind:
         raise refuse(f"{_KINDS.get(record.kind, 'something')} where {_KINDS[kind]} is due", "use one version of gda")
+    if record.call != call:
+        raise refuse(
+            f"it makes another call ({record.call or 'an exchange'}) than this rank ({call or 'an exchange'})",
+            "every rank must make the same calls in the same order, also behind one that raised an error on some ranks",
+        )

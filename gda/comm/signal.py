@@ -45,6 +45,8 @@ class Signals(Window):
     signals, out of others' reach. Numbers go round after 2^64, and *reached* means at most 2^63 - 1 behind.
     """
 
+    _call = "signals"
+
     def __init__(self, team: Team, count: int, *, placement: str = "host", start: int = 0) -> None:
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise ArgumentError(f"{count!r} signals", "a whole number from 1 on")

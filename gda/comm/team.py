@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from gda import formats
 from gda.comm import rendezvous
+from gda.comm.agreement import agree
 from gda.comm.bootstrap import DEADLINE_S, Bootstrap, Carrier, Identity, carrier_from, lost
 from gda.comm.meeting import Meeting
 from gda.comm.table import Table
-from gda.errors import ArgumentError, BootstrapError, CompletionError, DeadlineError, NotConnectedError
+from gda.errors import ArgumentError, CompletionError, DeadlineError, NotConnectedError
 from gda.locks import Lock
 from gda.nic import Nic, QueuePair
 from gda.nic import open as open_nic
@@ -106,9 +107,8 @@ class Team(Owner):
                 own = self._make_queues()
                 self.queues[self.rank] = own
                 self._connect_queues(own, [queue.info.to_bytes() for queue in own])
-                same = {"connect": connect, "queues_per_peer": queues_per_peer}
                 addresses = [str(gid) for gid in self.nic.gids if gid.is_ipv4]
-                self._meeting = Meeting(bootstrap, same, addresses)
+                self._meeting = Meeting(bootstrap, self._same, addresses)
                 self._resources.callback(self._meeting.close)
             if first is None:
                 self._resources.callback(bootstrap.leave)  # the first thing of all
@@ -395,18 +395,17 @@ class Team(Owner):
     def _rank_behind(self, qpn: int) -> int | None:
         return next((peer for peer, queues in enumerate(self.queues) if qpn in [q.qpn for q in queues]), None)
 
+    @property
+    def _same(self) -> dict[str, object]:
+        """The options that all ranks must have alike."""
+        return {"connect": self._way, "queues_per_peer": self.queues_per_peer}
+
     def _exchange_infos(self) -> list[list[bytes]]:
         """For each rank, what its queue pairs that lead here say: one exchange for all."""
         own = b"".join(queue.info.to_bytes() for queues in self.queues for queue in queues)
         piece = len(own) // self.size
         infos = []
-        for rank, data in enumerate(self.bootstrap.allgather(own)):
-            if len(data) != len(own):
-                raise BootstrapError(
-                    f"rank {rank} has {len(data) * self.queues_per_peer // max(1, len(own))} queue pairs a peer, this "
-                    f"rank {self.queues_per_peer}", rank=rank, phase=self.bootstrap.phase - 1,
-                    advice="call gda.init with the same options on all ranks",
-                )  # fmt: skip
+        for data in agree(self.bootstrap, "a team", self._same, own, call="team"):
             mine = data[self.rank * piece : (self.rank + 1) * piece]
             size = piece // self.queues_per_peer
             infos.append([mine[i : i + size] for i in range(0, piece, size)])

@@ -36,6 +36,8 @@ class Window(Owner):
     allocated); window.part(offset, bytes) says it in bytes.
     """
 
+    _call = "window"  # what the exchange of its making is named
+
     def __init__(
         self, team: Team, buffer: Any, *, placement: str = "host", access: tuple[str, ...] | None = None,
         shared: bool = False,
@@ -175,7 +177,7 @@ class Window(Owner):
     def _exchange(self) -> None:
         team, memory = self.team, self.memory
         rights = sum(1 << i for i, name in enumerate(_RIGHTS) if name in memory.access)
-        answers = team.bootstrap.allgather(bytes([rights]) + memory.remote.to_bytes())
+        answers = team.bootstrap.allgather(bytes([rights]) + memory.remote.to_bytes(), call=self._call)
         for rank, data in enumerate(answers):
             one = RemoteMemory.from_bytes(data[1:])
             if one.bytes != memory.bytes:

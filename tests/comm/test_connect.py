@@ -111,8 +111,8 @@ def test_a_call_that_the_other_side_does_not_make_is_named(nothing_left) -> None
 @pytest.mark.parametrize(
     "options, words",
     [
-        ([{"connect": "on_demand"}, {}], "on_demand|queue pairs a peer"),
-        ([{"connect": "on_demand", "queues_per_peer": 2}, {"connect": "on_demand"}], "'queues_per_peer': [12]"),
+        ([{"connect": "on_demand"}, {}], "connect='on_demand'"),
+        ([{"connect": "on_demand", "queues_per_peer": 2}, {"connect": "on_demand"}], "queues_per_peer=[12]"),
     ],
 )
 def test_ranks_that_do_not_connect_in_the_same_way(nothing_left, options: list[dict[str, Any]], words: str) -> None:

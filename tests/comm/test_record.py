@@ -12,8 +12,8 @@ from gda.comm.record import Record
 from gda.errors import BootstrapError
 
 WORLD = bytes(range(16))
-GOOD = Record(record.DATA, WORLD, rank=2, size=4, phase=7, payload=b"something")
-DUE = {"kind": record.DATA, "world": WORLD, "rank": 2, "size": 4, "phase": 7}
+GOOD = Record(record.DATA, WORLD, rank=2, size=4, phase=7, payload=b"something", call="window")
+DUE = {"kind": record.DATA, "world": WORLD, "rank": 2, "size": 4, "phase": 7, "call": "window"}
 
 
 @given(st.binary(max_size=200), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
@@ -32,6 +32,7 @@ def test_the_one_due_passes() -> None:
         ({"size": 5}, "a world of 5 ranks, here there are 4"), ({"rank": 1}, "is of rank 1"),
         ({"world": bytes(16)}, "of another world"), ({"phase": 6}, "a late or repeated record, of phase 6"),
         ({"phase": 9}, "an early record, of phase 9"), ({"kind": record.ANSWER}, "a record where an answer is due"),
+        ({"call": "barrier"}, r"it makes another call \(barrier\) than this rank \(window\)"),
     ],
 )  # fmt: skip
 def test_another_is_refused(other: dict[str, object], words: str) -> None:

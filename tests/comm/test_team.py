@@ -25,7 +25,7 @@ from gda.errors import (
     HandleError,
     OutOfBoundsError,
 )  # fmt: skip
-from tests.comm.conftest import teams, world
+from tests.comm.conftest import teams, whole_world, world
 
 KERNEL = r"""
 #include <gda/comm.h>
@@ -195,7 +195,7 @@ def test_an_open_nic_stays_open(nothing_left) -> None:
         nic.allocate(64)
 
 
-@pytest.mark.parametrize("what, words", [("window", "has a window of 64 bytes"), ("queues", "queue pairs a peer")])
+@pytest.mark.parametrize("what, words", [("window", "has a window of 64 bytes"), ("queues", "queues_per_peer=2")])
 def test_ranks_that_do_not_do_the_same(nothing_left, what: str, words: str) -> None:
     carriers = threads(2)
 
@@ -206,6 +206,39 @@ def test_ranks_that_do_not_do_the_same(nothing_left, what: str, words: str) -> N
     answers = world(2, work)
     assert all(isinstance(answer, BootstrapError) for answer in answers)
     assert any(words in str(answer) for answer in answers)
+
+
+@pytest.mark.parametrize("one, other", [
+    (lambda team: team.barrier(), lambda team: team.window(64)),
+    (lambda team: team.window(64), lambda team: team.signals(4)),  # of as many bytes
+    (lambda team: team.signals(2), lambda team: team.device_barrier()),
+    (lambda team: team.bootstrap.allgather(b"mine"), lambda team: team.window(64)),
+    (lambda team: team.window(8), lambda team: team.all_reduce(np.zeros(1))),
+], ids=["barrier", "signals", "device_barrier", "allgather", "all_reduce"])  # fmt: skip
+def test_ranks_that_make_other_calls_are_told_which(nothing_left, one: Any, other: Any) -> None:
+    """One had returned, and the other had missed it at its deadline or had read what was no window."""
+
+    def work(rank: int) -> None:
+        with gda.init(carriers[rank], deadline_s=20) as team:
+            with pytest.raises(BootstrapError, match=r"it makes another call \(.*\) than this rank \(.*\)") as caught:
+                (other if rank else one)(team)
+            assert caught.value.rank == 1 - rank
+
+    carriers = threads(2)
+    whole_world(2, work)
+
+
+def test_a_rank_whose_call_failed_alone_is_out_of_step(nothing_left) -> None:
+    def work(rank: int) -> None:
+        with gda.init(carriers[rank], deadline_s=20) as team:
+            if rank:
+                with pytest.raises(ArgumentError, match="cannot be registered"):
+                    team.window("text")
+            with pytest.raises(BootstrapError, match="another call"):
+                team.barrier() if rank else team.window(64)
+
+    carriers = threads(2)
+    whole_world(2, work)
 
 
 def test_each_connects_to_each_once(nothing_left) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from gda.comm.collectives.collective import Collective, Transfer, agree
+from gda.comm.agreement import agree
+from gda.comm.collectives.collective import Collective, Transfer
 from gda.comm.window import Window
 from gda.errors import ArgumentError, OutOfBoundsError
 from gda.nic import Memory
@@ -63,7 +64,7 @@ class AllToAllV(Collective):
             self.back_row_bytes = self.row_bytes
             if self.back is not None:
                 self.back_row_bytes = _row_bytes(back_row_bytes, self.results, self.back.memory)
-            agree(team, "all-to-all-v", {"row_bytes": self.row_bytes, "back_row_bytes": self.back_row_bytes})
+            agree(team.bootstrap, "all-to-all-v", {"row_bytes": self.row_bytes, "back_row_bytes": self.back_row_bytes})
             if self.back is not None:
                 self._check_room(self.back.memory, "back", self.source, "source")
                 self._check_room(self.results, "results", self.target.memory, "target")

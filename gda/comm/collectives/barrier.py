@@ -30,6 +30,8 @@ class Barrier(Signals):
     It is signals: a word a round, and behind them this rank's count of barriers. Kernels and Python may take turns.
     """
 
+    _call = "device barrier"
+
     def __init__(self, team: Team, *, placement: str = "host", start: int = 0) -> None:
         self.partners = partners(team.rank, team.size)
         self._kernels = kernels_of("barrier")  # on all ranks before any can launch it

@@ -7,7 +7,6 @@ signals mean: cuda/gda/collectives/call.h.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from gda.comm.agreement import agree
 from gda.comm.kernels import kernels_of
 from gda.comm.signal import Signals
 from gda.comm.window import Window
-from gda.errors import ArgumentError, BootstrapError, ClosedError, CompletionError, DeadlineError, OutOfBoundsError
+from gda.errors import ArgumentError, ClosedError, CompletionError, DeadlineError, OutOfBoundsError
 from gda.nic.lifetime import Owner, Resources
 from gda.run import Kernel
 
 if TYPE_CHECKING:
     from gda.comm.team import Team
 
-__all__ = ["Collective", "Transfer", "agree", "play", "share_of"]
+__all__ = ["Collective", "Transfer", "play", "share_of"]
 
 MOST_CHANNELS = 64
 _MARGIN_S = 2.0  # a kernel's own deadlines come first: that of the call, and a queue's for a free slot
@@ -38,25 +38,6 @@ def prepare(kernels: Kernel, team: Team, *windows: Window) -> None:
     for window in windows:
         window.__gda_argument__(kernels.target)
     team.bootstrap.barrier()
-
-
-def agree(team: Team, what: str, options: dict[str, object]) -> None:
-    """Raise BootstrapError, which names the rank, unless all ranks have come here with the same. Collective."""
-    own = json.dumps([what, options], default=repr).encode()
-    for rank, data in enumerate(team.bootstrap.allgather(own)):
-        if data != own:
-            raise BootstrapError(
-                f"rank {rank} makes {_said(data)}, this rank {_said(own)}", rank=rank,
-                phase=team.bootstrap.phase - 1, advice="all ranks make the same collectives in the same order",
-            )  # fmt: skip
-
-
-def _said(data: bytes) -> str:
-    try:
-        what, options = json.loads(data)
-        return f"{what} with {', '.join(f'{name}={value!r}' for name, value in options.items()) or 'no options'}"
-    except (ValueError, TypeError, AttributeError):
-        return f"something else ({data[:32]!r})"
 
 
 def neighbours(team: Team, alone: bool) -> set[int] | None:
@@ -85,7 +66,7 @@ class Collective(Owner):
         self._windows: list[Window] = []
         try:
             self._kernels = kernels_of(file) if file else None
-            agree(team, what, {**options, "channels": channels, "start": start})
+            agree(team.bootstrap, what, {**options, "channels": channels, "start": start})
             team.connect(peers)
             if isinstance(channels, bool) or not isinstance(channels, int) or not 1 <= channels <= MOST_CHANNELS:
                 raise ArgumentError(f"channels={channels!r} is not a whole number from 1 to {MOST_CHANNELS}")
