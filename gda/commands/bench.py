@@ -95,7 +95,8 @@ def _collectives(command: Add) -> None:
         help="all-reduce by algorithm, protocol and size, and mpi4py's beside it",
         description="2 and 4 processes of this host add arrays of 8 bytes to 4 MiB (float32, in place): by recursive "
         "doubling and by a ring, with each of the three protocols (docs/protocols.md), many calls in one launch and a "
-        "launch for each; and mpi4py's Allreduce, if it and mpirun are there. Kernels run on the CPU.",
+        "launch for each; and mpi4py's Allreduce, if it and mpirun are there. Kernels run on the CPU. With --placement "
+        "gpu the arrays lie in GPU memory and kernels run there; ranks are threads then, and there is no mpi4py.",
         epilog="Processes that outnumber the cores take turns, which the medians show and the fastest calls do not. "
         "mpi4py goes through memory that they share, the device all-reduce through work requests of a NIC that is "
         "software. example: python -m gda bench collectives --json collectives.json --plot collectives.png",

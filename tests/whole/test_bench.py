@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import subprocess
@@ -24,6 +25,7 @@ from gda.tools.bench import collectives as bench_collectives
 from gda.tools.bench import measure_post
 from gda.tools.bench.load import CpuLoad
 from gda.tools.bench.post import _check, count_post, shapes
+from gda.tools.bench.reduce_rank import times_kernel
 from gda.tools.bench.steps import measure_stages
 from gda.tools.bench.sweep import SWEEPS, points
 from gda.tools.bench.triggers import KERNELS as TRIGGERS
@@ -315,6 +317,21 @@ def test_collectives_by_algorithm_protocol_and_size(
     mpi = [r["bytes"] for r in data["rows"] if r["who"] == "mpi4py"]
     assert mpi == ([] if data["not_measured"] else [8, 65536]) and "fastest on the device: 8 B: " in shown
     assert ("mpi4py: not run" in shown) == bool(data["not_measured"])
+
+
+def test_collectives_of_ranks_that_share_a_gpu_as_threads(
+    on_cpu: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The threads are the same where kernels run on the CPU; what needs a GPU is refused where there is none."""
+    monkeypatch.setattr(bench_collectives, "SIZES", (8, 4096))
+    options = argparse.Namespace(seconds=0.001, queues="host")
+    rows = bench_collectives._as_threads(2, options, times_kernel("host"))
+    of = [(r["algorithm"], r["protocol"], r["bytes"]) for r in rows if r["who"] == "kernel"]
+    assert of == [(a, p, b) for b in (8, 4096) for a in ("doubling", "ring") for p in ("simple", "ll")]
+    assert main(["bench", "collectives", "--placement", "gpu"]) == 1
+    assert "no GPU" in capsys.readouterr().err
+    assert main(["bench", "collectives", "--queues", "gpu"]) == 1
+    assert "add --placement gpu" in capsys.readouterr().err
 
 
 def test_collectives_without_mpi_and_with_a_rank_that_fails(on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:

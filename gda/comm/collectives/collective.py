@@ -53,7 +53,7 @@ class Collective(Owner):
     `start` are those of the signals. A call that failed leaves the ranks' words apart: later ones are refused.
     """
 
-    _threads = 1  # of each block
+    threads = 1  # of each block
 
     def __init__(
         self, team: Team, what: str, options: dict[str, object], *, file: str = "", more_words: int = 0,
@@ -139,7 +139,7 @@ class Collective(Owner):
             raise ClosedError(f"this {self._what} has failed before ({self._failed})", "make another, on all ranks")
         if not 0 < deadline_s < 1e9:
             raise ArgumentError(f"deadline_s={deadline_s!r} is not a positive time in seconds")
-        start = getattr(self._kernels, kernel).start[self.channels, self._threads]
+        start = getattr(self._kernels, kernel).start[self.channels, self.threads]
         with self.team.naming():
             try:
                 start(self.team, *arguments, self.signals, int(deadline_s * 1e9)).wait(deadline_s + _MARGIN_S)

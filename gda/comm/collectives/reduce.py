@@ -74,8 +74,8 @@ class _Reduction(Collective):
         with self._closed_on_failure():
             # Where the array is.
             self._kernels = kernels_of("reduce", self._instance, target="gpu" if on_gpu else "host")
-            self._threads = threads or (_GPU_THREADS if on_gpu else 1)
-            if not 1 <= self._threads <= _GPU_THREADS:
+            self.threads = threads or (_GPU_THREADS if on_gpu else 1)
+            if not 1 <= self.threads <= _GPU_THREADS:
                 raise ArgumentError(f"threads={threads!r} is not a whole number from 1 to {_GPU_THREADS}")
             self.window = self._window(array if self.bytes else item)
             self._must_give(self.window, "array", "local_write")

@@ -28,9 +28,9 @@ def check(options: argparse.Namespace) -> None:
     show.check_seconds(options.seconds)
 
 
-def title_of(what: str, nic: Nic, options: argparse.Namespace) -> str:
-    """What was measured, and where."""
-    where = Kernel(KERNELS).where
+def title_of(what: str, nic: Nic, options: argparse.Namespace, target: str | None = None) -> str:
+    """What was measured, and where: kernels for `target`, as Kernel takes it."""
+    where = Kernel(KERNELS, target=target).where
     parts = (what, nic.description, f"kernels on {where}", f"payload in {options.placement} memory")
     return "; ".join(filter(None, (*parts, "queues in GPU memory" if options.queues == "gpu" else "")))
 

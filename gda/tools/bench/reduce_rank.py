@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of `python -m gda bench collectives`: a process that measures and, as rank 0, prints JSON. Started by
-collectives.py: as `python -m gda.tools.bench.reduce_rank device SECONDS SIZE...`, and with `mpi` under mpirun.
+"""One rank of `python -m gda bench collectives`. Started by collectives.py: as a process that measures and, as rank 0,
+prints JSON, `python -m gda.tools.bench.reduce_rank device SECONDS SIZE...`, with `mpi` under mpirun; where ranks share
+a GPU, as a thread.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 import gda
 from gda.comm.collectives.reduce import PROTOCOLS, AllReduce
 
-__all__ = ["ALGORITHMS"]
+__all__ = ["ALGORITHMS", "device", "times_kernel"]
 
 ALGORITHMS = ("doubling", "ring")
 _SERIES = 10  # calls
@@ -37,14 +38,31 @@ def _row(who: str, size: int, ns: np.ndarray[Any, Any], algorithm: str = "", pro
     }  # fmt: skip
 
 
-def _in_kernel(reduce: AllReduce, kernel: gda.Kernel, protocol: str, rounds: int) -> np.ndarray[Any, Any]:
-    name = f"gda_kernel_all_reduce_times<{PROTOCOLS[protocol][0]},float,gda_sum>"
-    ns = np.zeros(rounds, np.uint64)
-    kernel[name].start[1, 1](
+def _name(protocol: str) -> str:
+    return f"gda_kernel_all_reduce_times<{PROTOCOLS[protocol][0]},float,gda_sum>"
+
+
+def times_kernel(target: str) -> gda.Kernel:
+    """The kernel that measures, by each protocol. Ranks that share a GPU share it, too: loading waits for kernels."""
+    return gda.Kernel("#include <gda/kernels/reduce.h>\n", target=target, names=[_name(one) for one in PROTOCOLS])
+
+
+def _zeros(kernel: gda.Kernel, count: int, dtype: str) -> Any:
+    """An array where the kernel is."""
+    if kernel.target == "host":
+        return np.zeros(count, dtype)
+    import cupy
+
+    return cupy.zeros(count, dtype)
+
+
+def _in_kernel(reduce: AllReduce, kernel: gda.Kernel, rounds: int) -> np.ndarray[Any, Any]:
+    ns = _zeros(kernel, rounds, "uint64")
+    kernel[_name(reduce.protocol)].start[1, reduce.threads](
         reduce.team, reduce.window, reduce.count, reduce.staging, reduce.signals, int(reduce.algorithm == "doubling"),
         rounds, ns, int(_DEADLINE_S * 1e9),
     ).wait(_DEADLINE_S + 5)  # fmt: skip
-    return ns
+    return np.asarray(ns.get() if hasattr(ns, "get") else ns)
 
 
 def _by_calls(call: Callable[[], None], rounds: int) -> np.ndarray[Any, Any]:
@@ -56,22 +74,26 @@ def _by_calls(call: Callable[[], None], rounds: int) -> np.ndarray[Any, Any]:
     return ns
 
 
-def device(seconds: float, sizes: list[int]) -> list[dict[str, Any]]:
-    """All-reduce on the device, every algorithm and protocol: inside of one launch, and the best of them by calls."""
-    names = [f"gda_kernel_all_reduce_times<{policy[0]},float,gda_sum>" for policy in PROTOCOLS.values()]
-    kernel = gda.Kernel("#include <gda/kernels/reduce.h>\n", target="host", names=names)
+def device(
+    seconds: float, sizes: Sequence[int], kernel: gda.Kernel, *, carrier: Any = None, queues: str = "host",
+    protocols: Iterable[str] = PROTOCOLS,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """All-reduce on the device, every algorithm and protocol: inside of one launch, and the best of them by calls.
+
+    The arrays lie where the kernel runs. The rows are rank 0's; other ranks have none.
+    """
     rows = []
-    with gda.init(deadline_s=_DEADLINE_S) as team:
+    with gda.init(carrier, deadline_s=_DEADLINE_S, placement=queues) as team:
         for size in sizes:
             for algorithm in ALGORITHMS:
-                for protocol in PROTOCOLS:
-                    array = np.zeros(size // 4, np.float32)
+                for protocol in protocols:
+                    array = _zeros(kernel, size // 4, "float32")
                     with team.all_reduce(array, algorithm=algorithm, protocol=protocol) as one:
                         team.barrier()
-                        once = float(np.median(_in_kernel(one, kernel, protocol, 5)))
+                        once = float(np.median(_in_kernel(one, kernel, 5)))
                         # All ranks make as many rounds.
                         rounds = int(team.bootstrap.allgather(str(_rounds(seconds, once)).encode())[0])
-                        times = _in_kernel(one, kernel, protocol, rounds)
+                        times = _in_kernel(one, kernel, rounds)
                         rows.append(_row("kernel", size, times, algorithm, protocol))
                         if protocol == "simple":
                             calls = _by_calls(one, min(rounds, 100))
@@ -98,6 +120,7 @@ def mpi(seconds: float, sizes: list[int]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    measured = {"device": device, "mpi": mpi}[sys.argv[1]](float(sys.argv[2]), [int(size) for size in sys.argv[3:]])
+    given = float(sys.argv[2]), [int(size) for size in sys.argv[3:]]
+    measured = mpi(*given) if sys.argv[1] == "mpi" else device(*given, times_kernel("host"))
     if measured:
         print(json.dumps(measured))
