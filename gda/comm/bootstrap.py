@@ -14,6 +14,7 @@ import secrets
 import socket
 import struct
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +23,14 @@ from typing import Any, Protocol
 from gda import config
 from gda.comm import record
 from gda.comm.record import NO_WORLD, Record
-from gda.comm.roll import FAILED, LEFT, Roll
+from gda.comm.roll import FAILED, HERE, LEFT, Roll
 from gda.errors import ArgumentError, BootstrapError, DeadlineError, PeerLostError
 from gda.locks import Busy
 
 __all__ = ["Bootstrap", "Carrier", "Identity", "carrier_from", "find", "threads"]
 
 DEADLINE_S = 60.0  # for all ranks to come
+_LOOK_S = 0.1  # between two looks whether ranks that are threads have left
 _IDENTITY = struct.Struct(">IIQi64sB")  # rank, process, when it began, roll, boot, bytes of the host's name behind it
 
 
@@ -92,16 +94,37 @@ class Identity:
 
 
 class Watch:
-    """Looks whether ranks that are waited for still live, as far as they are known."""
+    """Looks whether ranks that are waited for in a phase can still come, as far as they are known."""
 
     def __init__(self) -> None:
         self.ranks: Sequence[Identity] = ()
+        self.roll: Roll | None = None
+        self.phase = 0
+        self._gone: dict[int, float] = {}  # since when it is known
 
-    def look(self, missing: Sequence[int]) -> None:
-        """Raise PeerLostError for the first of `missing` whose process has ended."""
+    def fate(self, rank: int) -> str:
+        """See Bootstrap.fate."""
+        how = HERE if self.roll is None else self.roll.how(rank)
+        if how == FAILED:
+            return "it left by an exception"
+        if how == LEFT:
+            return "it has closed its team"
+        return "its process has ended" if rank < len(self.ranks) and self.ranks[rank].is_dead else ""
+
+    def look(self, missing: Sequence[int], patience_s: float = 0.0, *, but_left: bool = False) -> None:
+        """Raise PeerLostError for the first of `missing` that has died or left by an exception, BootstrapError for one
+        that has closed its team (unless `but_left`), if that is known for `patience_s`: what it gave before is seen
+        meanwhile.
+        """
         for rank in missing:
-            if rank < len(self.ranks) and self.ranks[rank].is_dead:
-                raise lost(self.ranks[rank], "its process has ended")
+            why = self.fate(rank)
+            is_left = self.roll is not None and self.roll.how(rank) == LEFT
+            if not why or (is_left and but_left):
+                continue
+            now = time.monotonic()
+            if now - self._gone.setdefault(rank, now) < patience_s:
+                continue
+            raise closed(str(self.ranks[rank]), rank, self.phase) if is_left else lost(self.ranks[rank], why)
 
 
 def lost(who: Identity, why: str) -> PeerLostError:
@@ -109,6 +132,14 @@ def lost(who: Identity, why: str) -> PeerLostError:
     return PeerLostError(
         f"{who} is lost: {why}", rank=who.rank, host=who.host, pid=who.pid,
         advice="look at what it said last; the others can close and begin again without it",
+    )  # fmt: skip
+
+
+def closed(who: str, rank: int, phase: int) -> BootstrapError:
+    """The exception for a rank that will not come, for it has closed its team."""
+    return BootstrapError(
+        f"phase {phase}: {who} has closed its team", rank=rank, phase=phase,
+        advice="every rank must make the same calls in the same order: init, windows, barriers, close",
     )  # fmt: skip
 
 
@@ -147,6 +178,7 @@ class Bootstrap:
             self._watch.ranks = self.ranks = [Identity.from_bytes(one[16:]) for one in everybody]
             self._world = everybody[0][:16]
             self._roll.join(self.ranks)
+            self._watch.roll = self._roll
             told = hashlib.sha256(b"".join(everybody)).digest()
             for rank, other in enumerate(self.allgather(told, call="init")):
                 if other != told:
@@ -174,6 +206,7 @@ class Bootstrap:
                 advice="close the team and make another",
             )  # fmt: skip
         limit = self.deadline_s if deadline_s is None else deadline_s
+        self._watch.phase = self.phase
         own = Record(record.DATA, self._world, self.rank, self.size, self.phase, bytes(payload), call)
         try:
             records = self.carrier.exchange(own.to_bytes(), self.phase, limit, self._watch)
@@ -204,12 +237,7 @@ class Bootstrap:
 
         The others differ: who has closed its team has left in peace, unless an exception made it do so.
         """
-        how = self._roll.how(rank)
-        if how == FAILED:
-            return "it left by an exception"
-        if how == LEFT:
-            return "it has closed its team"
-        return "its process has ended" if self.ranks[rank].is_dead else ""
+        return self._watch.fate(rank)
 
     def has_left(self, rank: int) -> bool:
         """Whether a rank has closed its team, and no exception made it do so."""
@@ -277,15 +305,28 @@ class _ThreadCarrier:
 
     def exchange(self, data: bytes, phase: int, deadline_s: float, watch: Watch) -> list[bytes]:
         """See Carrier."""
-        meeting = self._meeting
+        meeting, end = self._meeting, time.monotonic() + deadline_s
         with Busy(), meeting.changed:
             given = meeting.given.setdefault(phase, {})
+            if self.rank in given:
+                raise BootstrapError(
+                    f"phase {phase}, rank {self.rank}: its record is there already", rank=self.rank, phase=phase,
+                    advice="give each thread a carrier of its own, and each team new ones",
+                )  # fmt: skip
             given[self.rank] = data
             meeting.given.pop(phase - 2, None)  # all have read it: all have come to phase - 1
             meeting.changed.notify_all()
-            if not meeting.changed.wait_for(lambda: len(given) == self.size, deadline_s):
-                missing = [rank for rank in range(self.size) if rank not in given]
-                raise missing_error(phase, missing, watch.ranks, deadline_s)
+            try:
+                while not meeting.changed.wait_for(
+                    lambda: len(given) == self.size, max(0.0, min(_LOOK_S, end - time.monotonic()))
+                ):
+                    missing = [rank for rank in range(self.size) if rank not in given]
+                    watch.look(missing)
+                    if time.monotonic() >= end:
+                        raise missing_error(phase, missing, watch.ranks, deadline_s)
+            except BaseException:
+                del given[self.rank]  # who comes later must not believe that this rank goes on
+                raise
             return [given[rank] for rank in range(self.size)]
 
     def close(self) -> None:

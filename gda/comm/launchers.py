@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["MpiCarrier", "TorchCarrier", "carrier_of", "torch_is_initialized"]
 
 _LOOK_S = 0.001  # between two looks at a request of MPI
+_PATIENCE_S = 2.0  # for what a rank gave before it ended: others may have to pass it on
 _NOTHING = object()  # what nobody passes
 
 
@@ -172,8 +173,8 @@ class MpiCarrier:
         end = time.monotonic() + deadline_s
         try:
             while not request.Test():
-                if watch is not None:
-                    watch.look(range(self.size))
+                if watch is not None:  # some may have what this rank waits for, and have gone on to their end
+                    watch.look(range(self.size), _PATIENCE_S, but_left=True)
                 if time.monotonic() >= end:
                     raise DeadlineError(
                         f"phase {phase}: MPI did not bring {what} within {deadline_s:g} s",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from gda.comm import record
 from gda.comm.agreement import agree
 from gda.comm.bootstrap import Bootstrap, lost
+from gda.comm.connections import Incoming, readable
 from gda.comm.record import HEADER_BYTES, Record
 from gda.errors import BootstrapError, DeadlineError, GdaError
 
@@ -54,6 +54,7 @@ class Meeting:
         is_local = all(one.is_here and one.host == own.host for one in bootstrap.ranks)
         names = ["127.0.0.1"] if is_local else [*addresses, socket.gethostname()]
         self._listener = socket.create_server((names[0] if is_local else "", 0), backlog=max(16, bootstrap.size))
+        self._callers: dict[socket.socket, Incoming] = {}  # who has not said yet who it is
         self._came: dict[int, tuple[socket.socket, bytes]] = {}  # early ones: with what they offered
         try:
             place = json.dumps([self._listener.getsockname()[1], list(dict.fromkeys(names))]).encode()
@@ -82,8 +83,8 @@ class Meeting:
                     call.sockets[peer] = self._call(peer, end)
                     self._send(call.sockets[peer], peer, _OFFER, offers[peer])
             while call.missing:
-                while _readable([self._listener]):
-                    self._accept()
+                while callers := readable([self._listener, *self._callers]):
+                    self._hear(callers)
                 for peer in [peer for peer in self._waiting() if peer in call.missing and peer not in call.sockets]:
                     call.sockets[peer], offered = self._came.pop(peer)
                     self._send(call.sockets[peer], peer, _OFFER, offers[peer])
@@ -95,8 +96,9 @@ class Meeting:
 
     def close(self) -> None:
         """Listen no more; who waits is told so by the end of its connection."""
-        for one, _ in self._came.values():
+        for one in [*self._callers, *(one for one, _ in self._came.values())]:
             one.close()
+        self._callers.clear()
         self._came.clear()
         self._listener.close()
 
@@ -104,13 +106,14 @@ class Meeting:
     def _look(self, call: _Call, end: float, deadline_s: float) -> None:
         """Take what has come, or look whether somebody has died."""
         waiting = {call.sockets[peer]: peer for peer in call.missing if peer in call.sockets}
-        readable = _readable([self._listener, *waiting], max(0.0, min(_LOOK_S, end - time.monotonic())))
-        for one in readable:
-            if one is self._listener:
-                self._accept()
-            else:
+        ready = readable(
+            [self._listener, *self._callers, *waiting], max(0.0, min(_LOOK_S, end - time.monotonic()))
+        )  # fmt: skip
+        self._hear([one for one in ready if one not in waiting])
+        for one in ready:
+            if one in waiting:
                 self._take(call, waiting[one])
-        if readable:
+        if ready:
             return
         self._look_for_death(call.missing)
         if time.monotonic() >= end:
@@ -141,26 +144,33 @@ class Meeting:
         call.connect(peer, offered)
         self._send(call.sockets[peer], peer, _READY, b"")
 
-    def _accept(self) -> None:
-        """Somebody who calls this rank, maybe before it wants to connect; who says something else is not heard."""
-        one, _ = self._listener.accept()
-        try:
-            caller = self._receive(one, "a caller")
-            if caller is None or not 0 <= caller.rank < self.rank:
-                raise BootstrapError("no rank that would call this one")
-            self._check(caller, caller.rank, _OFFER)
-        except GdaError:
-            one.close()
-            return
-        if caller.rank in self._came:  # it gave up, and tries again
-            self._came.pop(caller.rank)[0].close()
-        self._came[caller.rank] = one, caller.payload
+    def _hear(self, ready: Iterable[socket.socket]) -> None:
+        """Those who call this rank, maybe before it wants to connect; who says something else is not heard."""
+        for one in ready:
+            if one is self._listener:
+                caller, _ = self._listener.accept()
+                self._callers[caller] = Incoming("a caller")
+                continue
+            try:
+                if not self._callers[one].take(one, _OFFER):
+                    continue
+                said = record.read(bytes(self._callers.pop(one).data), _OFFER, "a caller")
+                if not 0 <= said.rank < self.rank:
+                    raise BootstrapError("no rank that would call this one")
+                self._check(said, said.rank, _OFFER)
+            except GdaError:
+                self._callers.pop(one, None)
+                one.close()
+                continue
+            if said.rank in self._came:  # it gave up, and tries again
+                self._came.pop(said.rank)[0].close()
+            self._came[said.rank] = one, said.payload
 
     def _waiting(self) -> list[int]:
         """Who has come and is still there."""
         for peer, (one, _) in list(self._came.items()):
             with contextlib.suppress(OSError):
-                if not _readable([one]) or one.recv(1, socket.MSG_PEEK):
+                if not readable([one]) or one.recv(1, socket.MSG_PEEK):
                     continue
             one.close()  # it has given up
             del self._came[peer]
@@ -184,12 +194,12 @@ class Meeting:
         )  # fmt: skip
 
     def _look_for_death(self, peers: Iterable[int], patience_s: float = 0.0) -> None:
-        """Raise PeerLostError for one whose process has ended."""
+        """Raise PeerLostError for one whose process has ended, or that has left."""
         end = time.monotonic() + patience_s
         while True:
             for peer in peers:
-                if self._bootstrap.ranks[peer].is_dead:
-                    raise lost(self._bootstrap.ranks[peer], "its process has ended")
+                if why := self._bootstrap.fate(peer):
+                    raise lost(self._bootstrap.ranks[peer], why)
             if time.monotonic() >= end:
                 return
             time.sleep(_DEATH_S / 20)
@@ -219,11 +229,3 @@ class Meeting:
 
     def _names(self, ranks: Iterable[int]) -> str:
         return ", ".join(str(self._bootstrap.ranks[rank]) for rank in sorted(ranks))
-
-
-def _readable(sockets: Iterable[socket.socket], seconds: float = 0.0) -> list[socket.socket]:
-    """Those with something to take, or that have ended. By poll: descriptors of a large program pass select's 1,024."""
-    poll, by_number = select.poll(), {one.fileno(): one for one in sockets}
-    for number in by_number:
-        poll.register(number, select.POLLIN)
-    return [by_number[number] for number, _ in poll.poll(int(1e3 * seconds))]

@@ -15,13 +15,15 @@ from pathlib import Path
 
 from gda import config
 from gda.comm import record
-from gda.comm.bootstrap import Carrier, Watch, lost, missing_error, threads
+from gda.comm.bootstrap import Carrier, Watch, closed, lost, missing_error, threads
+from gda.comm.connections import Incoming, readable
 from gda.comm.record import HEADER_BYTES, NO_WORLD, Record
 from gda.errors import ArgumentError, BootstrapError, DeadlineError, GdaError
 
 __all__ = ["DirectoryCarrier", "TcpCarrier", "carrier", "from_environment"]
 
 _NO_RANK = 0xFFFFFFFF
+_LOOK_S = 0.1  # between two looks whether those still live from whom a connection brings nothing
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02  # between two looks; each is twice the one before
 
 
@@ -71,16 +73,21 @@ class _Wait:
         """How long it may still last; a little at least, so that what is there already is taken."""
         return max(0.001, self._end - time.monotonic())
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the deadline has passed."""
+        return time.monotonic() >= self._end
+
     def expired(self, missing: list[int]) -> DeadlineError:
         """The exception for the deadline."""
         return missing_error(self.phase, missing, self.watch.ranks, self._deadline_s)
 
     def pause(self, missing: list[int]) -> None:
         """Raise PeerLostError or DeadlineError, or return after a pause."""
-        if time.monotonic() >= self._end:
+        if self.is_over:
             raise self.expired(missing)
         if self._pause_s >= _LONGEST_PAUSE_S:
-            self.watch.look(missing)
+            self.watch.look(missing, 2 * _LONGEST_PAUSE_S)
         time.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
@@ -105,9 +112,24 @@ class DirectoryCarrier:
 
     def exchange(self, data: bytes, phase: int, deadline_s: float, watch: Watch) -> list[bytes]:
         """See Carrier."""
-        self._write(self._path(phase, self.rank), data, phase)
+        own = self._path(phase, self.rank)
+        self._write(own, data, phase)
+        try:
+            found = self._gather(data, phase, _Wait(phase, deadline_s, watch))
+        except BaseException:
+            with contextlib.suppress(OSError):
+                own.unlink(missing_ok=True)  # who comes later must not believe that this rank goes on
+            raise
+        self._is_joined = True
+        # All have begun this phase, so all have read what was before it.
+        for path in self._own[:-1]:
+            path.unlink(missing_ok=True)
+        del self._own[:-1]
+        return [found[rank] for rank in range(self.size)]
+
+    def _gather(self, data: bytes, phase: int, wait: _Wait) -> dict[int, bytes]:
+        """The records of all ranks, as they come."""
         found = {self.rank: data}
-        wait = _Wait(phase, deadline_s, watch)
         while missing := [rank for rank in range(self.size) if rank not in found]:
             gone = [rank for rank in missing if self._path("closed", rank).exists()]
             for rank in missing:
@@ -115,19 +137,11 @@ class DirectoryCarrier:
                     found[rank] = self._path(phase, rank).read_bytes()
             for rank in gone:  # looked for before its record: what it has left is there
                 if rank not in found:
-                    raise BootstrapError(
-                        f"phase {phase}: {wait.name(rank)} has closed its team", rank=rank, phase=phase,
-                        advice="every rank must make the same calls in the same order: init, windows, barriers, close",
-                    )  # fmt: skip
+                    raise closed(wait.name(rank), rank, phase)
             if len(found) == self.size:
                 break
             wait.pause([rank for rank in missing if rank not in found])
-        self._is_joined = True
-        # All have begun this phase, so all have read what was before it.
-        for path in self._own[:-1]:
-            path.unlink(missing_ok=True)
-        del self._own[:-1]
-        return [found[rank] for rank in range(self.size)]
+        return found
 
     def close(self) -> None:
         """Say that this rank is gone; the last one to do so takes all files away, if the directory is still there."""
@@ -185,6 +199,8 @@ class TcpCarrier:
                 self._listener = socket.create_server((host, port), backlog=size)
             else:
                 self._peers[0] = self._connect(host, port, deadline_s)
+        except GdaError:  # a deadline; it is a TimeoutError, too
+            raise
         except (OSError, OverflowError) as error:
             raise BootstrapError(
                 f"rank {rank} cannot {'listen at' if rank == 0 else 'connect to'} {self._address}: {error}", rank=rank,
@@ -203,15 +219,16 @@ class TcpCarrier:
                 records |= self._accept(wait)
             for rank in range(1, self.size):
                 if rank not in records:
-                    records[rank] = self._receive(self._peers[rank], wait.name(rank), [rank], wait)
+                    missing = list(range(rank, self.size))  # of these none leaves in peace: it has no answer yet
+                    records[rank] = self._receive(self._peers[rank], wait.name(rank), missing, wait)
         except GdaError as error:
             cause = getattr(error, "rank", None)
             told = (_NO_RANK if cause is None else cause).to_bytes(4, "big") + error.message.encode()
-            self._tell_all(Record(record.FAILURE, NO_WORLD, 0, self.size, phase, told).to_bytes())
+            self._tell_all(Record(record.FAILURE, NO_WORLD, 0, self.size, phase, told).to_bytes(), 1.0)
             raise
         everything = [records[rank] for rank in range(self.size)]
         payload = b"".join(len(one).to_bytes(8, "big") + one for one in everything)
-        self._tell_all(Record(record.ANSWER, NO_WORLD, 0, self.size, phase, payload).to_bytes())
+        self._tell_all(Record(record.ANSWER, NO_WORLD, 0, self.size, phase, payload).to_bytes(), max(1.0, wait.left_s))
         return everything
 
     def close(self) -> None:
@@ -236,7 +253,7 @@ class TcpCarrier:
 
     def _ask(self, data: bytes, wait: _Wait) -> list[bytes]:
         phase, ranks = wait.phase, wait.watch.ranks
-        self._send(self._peers[0], data, 0, phase)
+        self._send(self._peers[0], data, wait)
         answer = record.read(self._receive(self._peers[0], wait.name(0), [0], wait), phase, "rank 0")
         if answer.kind == record.FAILURE:
             cause, text = int.from_bytes(answer.payload[:4], "big"), answer.payload[4:].decode(errors="replace")
@@ -252,31 +269,41 @@ class TcpCarrier:
             length = int.from_bytes(rest[:8], "big")
             records.append(bytes(rest[8 : 8 + length]))
             rest = rest[8 + length :]
+        if len(records) != self.size:
+            raise BootstrapError(
+                f"phase {phase}: rank 0 answers with {len(records)} records, there are {self.size} ranks", rank=0,
+                phase=phase, advice="use one version of gda",
+            )  # fmt: skip
         return records
 
     def _accept(self, wait: _Wait) -> dict[int, bytes]:
-        """The first record of each rank, which says which one it is."""
+        """The first record of each rank, which says which one it is. Who ends without a word is no rank."""
         listener, records, phase = self._listener, dict[int, bytes](), wait.phase
         assert listener is not None
+        callers: dict[socket.socket, Incoming] = {}
         while missing := [rank for rank in range(1, self.size) if rank not in records]:
-            listener.settimeout(wait.left_s)
-            try:
-                one, address = listener.accept()
-            except TimeoutError:
-                raise wait.expired(missing) from None
-            sender = f"{address[0]}:{address[1]}"
-            self._peers[-1 - len(self._peers)] = one  # closed with the others, whatever it says
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            data = self._receive(one, sender, missing, wait)
-            rank = record.read(data, phase, sender).rank
-            if rank not in missing:
-                raise BootstrapError(
-                    f"phase {phase}, rank {rank}: {sender} says that it is this rank, "
-                    + (f"of {self.size}" if rank >= self.size else "which has come already"),
-                    rank=rank, phase=phase, advice="give each process a rank of its own (GDA_RANK)",
-                )  # fmt: skip
-            records[rank] = data
-            self._peers = {k: v for k, v in self._peers.items() if v is not one} | {rank: one}
+            ready = readable([listener, *callers], min(_LOOK_S, wait.left_s))
+            if not ready and wait.is_over:
+                raise wait.expired(missing)
+            for one in ready:
+                if one is listener:
+                    caller, address = listener.accept()
+                    self._peers[-1 - len(self._peers)] = caller  # closed with the others, whatever it says
+                    caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    callers[caller] = Incoming(f"{address[0]}:{address[1]}")
+                elif callers[one].take(one, phase):
+                    came = callers.pop(one)
+                    if not came.data:
+                        continue
+                    rank = record.read(bytes(came.data), phase, came.who).rank
+                    if rank not in range(1, self.size) or rank in records:
+                        raise BootstrapError(
+                            f"phase {phase}, rank {rank}: {came.who} says that it is this rank, "
+                            + (f"of {self.size}" if rank >= self.size else "which has come already"),
+                            rank=rank, phase=phase, advice="give each process a rank of its own (GDA_RANK)",
+                        )  # fmt: skip
+                    records[rank] = bytes(came.data)
+                    self._peers = {k: v for k, v in self._peers.items() if v is not one} | {rank: one}
         listener.close()
         self._listener = None
         return records
@@ -284,12 +311,12 @@ class TcpCarrier:
     def _receive(self, one: socket.socket, who: str, missing: list[int], wait: _Wait) -> bytes:
         """A record, perhaps cut: that is found out by who reads it."""
         try:
-            header = _read(one, HEADER_BYTES, wait)
+            header = _read(one, HEADER_BYTES, wait, missing)
             rest = b""
             if len(header) == HEADER_BYTES:
-                rest = _read(one, record.length_of(header, wait.phase, who), wait)
-        except TimeoutError:
-            raise wait.expired(missing) from None
+                rest = _read(one, record.length_of(header, wait.phase, who), wait, missing)
+        except GdaError:
+            raise
         except OSError:
             header = rest = b""
         if header:
@@ -302,29 +329,37 @@ class TcpCarrier:
             advice="it has closed its team, or died: look at what it said last",
         )  # fmt: skip
 
-    def _send(self, one: socket.socket, data: bytes, rank: int, phase: int) -> None:
+    def _send(self, one: socket.socket, data: bytes, wait: _Wait) -> None:
         try:
-            one.settimeout(None)
+            one.settimeout(wait.left_s)  # a long record is taken when rank 0 comes
             one.sendall(data)
+        except TimeoutError:
+            raise wait.expired([0]) from None
         except OSError as error:
             raise BootstrapError(
-                f"phase {phase}: cannot send to rank {rank}: {error}", rank=rank, phase=phase,
+                f"phase {wait.phase}: cannot send to rank 0: {error}", rank=0, phase=wait.phase,
                 advice="it has closed its team, or died: look at what it said last",
             ) from error  # fmt: skip
 
-    def _tell_all(self, data: bytes) -> None:
+    def _tell_all(self, data: bytes, seconds: float) -> None:
         for one in self._peers.values():
             with contextlib.suppress(OSError):  # who is gone finds out by itself, or is missed in the next phase
-                one.settimeout(1)
+                one.settimeout(seconds)
                 one.sendall(data)
 
 
-def _read(one: socket.socket, count: int, wait: _Wait) -> bytes:
-    """So many bytes, fewer when the connection ends before them. Raises TimeoutError."""
+def _read(one: socket.socket, count: int, wait: _Wait, missing: list[int]) -> bytes:
+    """So many bytes, fewer when the connection ends before them. Raises DeadlineError, and what Watch.look raises."""
     data = bytearray()
     while len(data) < count:
-        one.settimeout(wait.left_s)
-        piece = one.recv(min(1 << 20, count - len(data)))
+        one.settimeout(min(_LOOK_S, wait.left_s))
+        try:
+            piece = one.recv(min(1 << 20, count - len(data)))
+        except TimeoutError:
+            wait.watch.look(missing, _LOOK_S)
+            if wait.is_over:
+                raise wait.expired(missing[:1]) from None
+            continue
         if not piece:
             break
         data += piece

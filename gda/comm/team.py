@@ -113,6 +113,8 @@ class Team(Owner):
             if first is None:
                 self._resources.callback(bootstrap.leave)  # the first thing of all
         except BaseException:
+            if first is None:
+                bootstrap.leave(failed=True)
             self._resources.close()
             raise
 

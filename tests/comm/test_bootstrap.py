@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,54 @@ def test_a_rank_that_closed_is_not_waited_for(tmp_path: Path) -> None:
     whole_world(2, work)
 
 
+def test_who_comes_too_late_does_not_go_on_alone(carriers) -> None:
+    """The record of the rank that had given up was there still: the late one had believed itself connected."""
+    gave_up = threading.Event()
+
+    def work(rank: int) -> None:
+        meeting = Bootstrap(carriers(rank, 2), deadline_s=20)
+        kept.append(meeting)
+        if rank == 0:
+            with pytest.raises(DeadlineError):
+                meeting.barrier(deadline_s=0.1)
+            gave_up.set()
+        else:
+            assert gave_up.wait(20)
+            with pytest.raises((DeadlineError, BootstrapError)):
+                meeting.barrier(deadline_s=0.3)
+
+    kept: list[Bootstrap] = []
+    whole_world(2, work)
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_who_has_left_is_not_waited_for(carriers, failed: bool) -> None:
+    def work(rank: int) -> None:
+        meeting = Bootstrap(carriers(rank, 3), deadline_s=50)
+        meeting.barrier()
+        if rank == 1:
+            meeting.leave(failed)
+            if not failed:
+                meeting.close()
+        else:
+            with pytest.raises((PeerLostError, BootstrapError), match=r"left by an exc|has closed its team") as caught:
+                meeting.barrier()
+            assert caught.value.rank == 1
+        left.wait(30)
+        meeting.close()
+
+    left = threading.Barrier(3)
+    begin = time.monotonic()
+    whole_world(3, work)
+    assert time.monotonic() - begin < 40  # not at the deadline
+
+
+def test_two_threads_with_one_carrier() -> None:
+    carrier = bootstrap.threads(2)[0]
+    answers = world(2, lambda _: Bootstrap(carrier, deadline_s=1))
+    assert any("its record is there already" in str(answer) for answer in answers)
+
+
 @pytest.mark.parametrize("rank, words", [(1, "which has come already"), (7, "of 3")])
 def test_two_of_one_rank_by_tcp(rank: int, words: str) -> None:
     port = free_port()
@@ -146,7 +195,6 @@ def test_two_of_one_rank_by_tcp(rank: int, words: str) -> None:
     [
         (b"GET / HTTP/1.1\r\nHost: here\r\nUser-Agent: somebody\r\n\r\n", "is no record of this library"),
         (Record(record.DATA, NO_WORLD, 1, 2, 0, b"x" * 99).to_bytes()[:-20], "is cut"),
-        (b"", "the connection to 127.0.0.1:.* has ended"),
     ],
 )
 def test_foreign_and_cut_records_by_tcp(data: bytes, words: str) -> None:
@@ -162,6 +210,63 @@ def test_foreign_and_cut_records_by_tcp(data: bytes, words: str) -> None:
     with pytest.raises(BootstrapError, match=words):
         Bootstrap(rendezvous.TcpCarrier(0, 2, "127.0.0.1", port, 20), deadline_s=20)
     thread.join()
+
+
+@pytest.mark.parametrize("what", ["says nothing", "ends at once"])
+def test_a_stranger_keeps_nobody_from_coming(what: str) -> None:
+    """A port that is looked at: rank 0 had waited for its record to the deadline, or given up."""
+    port, strange = free_port(), threading.Event()
+
+    def work(rank: int) -> None:
+        if rank == 1:
+            assert strange.wait(20)
+        meeting = Bootstrap(rendezvous.carrier(rank, 2, f"tcp://127.0.0.1:{port}", 20), deadline_s=20)
+        meeting.barrier()
+        meeting.close()
+
+    def stranger() -> None:
+        one = rendezvous.TcpCarrier(1, 2, "127.0.0.1", port, 20)._peers[0]
+        if what == "ends at once":
+            one.close()
+        strange.set()
+        done.wait(30)
+        one.close()
+
+    done = threading.Event()
+    thread = threading.Thread(target=stranger)
+    thread.start()
+    begin = time.monotonic()
+    try:
+        whole_world(2, work)
+        assert time.monotonic() - begin < 15
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_long_record_has_a_deadline_too() -> None:
+    """What the system's buffers do not hold had been sent without one."""
+    port, over = free_port(), threading.Event()
+
+    def work(rank: int) -> None:
+        meeting = Bootstrap(rendezvous.carrier(rank, 2, f"tcp://127.0.0.1:{port}", 20), deadline_s=20)
+        if rank == 0:
+            over.wait(30)
+        else:
+            with pytest.raises(DeadlineError, match="phase 2: nothing came from rank 0"):
+                meeting.allgather(bytes(64 << 20), deadline_s=0.2)
+            over.set()
+        meeting.close()
+
+    begin = time.monotonic()
+    whole_world(2, work)
+    assert time.monotonic() - begin < 20
+
+
+def test_rank_0_that_does_not_listen_is_missed_by_a_deadline() -> None:
+    with pytest.raises(DeadlineError, match=r"phase 0: nothing came from rank 0 within 0\.2 s") as caught:
+        rendezvous.TcpCarrier(1, 2, "127.0.0.1", free_port(), 0.2)
+    assert caught.value.rank == 0 and str(caught.value).count("try:") == 1
 
 
 DYING = """

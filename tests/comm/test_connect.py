@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,10 @@ def test_who_is_not_of_this_world_is_not_heard(nothing_left) -> None:
                 with socket.create_connection(("127.0.0.1", places[1])) as stranger:
                     stranger.sendall(said)
         team.barrier()
-        team.connect([1 - team.rank])
+        with socket.create_connection(("127.0.0.1", places[1])):  # one that says nothing
+            begin = time.monotonic()
+            team.connect([1 - team.rank])
+            assert time.monotonic() - begin < 4
         assert team.connected == [0, 1]
 
     teams(2, work, connect="on_demand", depth=16)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What rendezvous.py and meeting.py do with TCP connections: wait for several, and take records that come in pieces."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterable
+
+from gda.comm import record
+from gda.comm.record import HEADER_BYTES
+
+__all__ = ["Incoming", "readable"]
+
+
+def readable(connections: Iterable[socket.socket], seconds: float = 0.0) -> list[socket.socket]:
+    """Those with something to take, or that have ended. By poll: descriptors of a large program pass select's 1,024."""
+    poll, by_number = select.poll(), {one.fileno(): one for one in connections}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    return [by_number[number] for number, _ in poll.poll(int(1e3 * seconds))]
+
+
+class Incoming:
+    """A record that somebody sends who is not known yet: whoever says nothing keeps nobody from being heard."""
+
+    def __init__(self, who: str) -> None:
+        self.who, self.data, self._wanted = who, bytearray(), HEADER_BYTES
+
+    def take(self, connection: socket.socket, phase: int) -> bool:
+        """What is there of a readable connection; whether that was the last of the record, or of the connection.
+
+        Raises BootstrapError for what is not the start of a record.
+        """
+        try:
+            piece = connection.recv(self._wanted - len(self.data))
+        except OSError:
+            piece = b""
+        self.data += piece
+        if piece and len(self.data) == HEADER_BYTES:
+            self._wanted += record.length_of(bytes(self.data), phase, self.who)
+        return not piece or len(self.data) == self._wanted
