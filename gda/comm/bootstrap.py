@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from gda import config
 from gda.comm import record
+from gda.comm.arguments import seconds, whole
 from gda.comm.record import NO_WORLD, Record
 from gda.comm.roll import FAILED, HERE, LEFT, Roll
 from gda.errors import ArgumentError, BootstrapError, DeadlineError, PeerLostError
@@ -163,9 +164,7 @@ class Bootstrap:
     """
 
     def __init__(self, carrier: Carrier, *, deadline_s: float = DEADLINE_S) -> None:
-        if not deadline_s > 0:
-            raise ArgumentError(f"deadline_s={deadline_s!r} is not a positive time in seconds")
-        self.carrier, self.deadline_s = carrier, deadline_s
+        self.carrier, self.deadline_s = carrier, seconds("deadline_s", deadline_s, or_zero=False)
         self.rank, self.size = carrier.rank, carrier.size
         self.phase = 0
         self._world = NO_WORLD
@@ -205,7 +204,11 @@ class Bootstrap:
                 f"phase {self.phase}: the exchange has failed before ({self._broken})", phase=self.phase,
                 advice="close the team and make another",
             )  # fmt: skip
-        limit = self.deadline_s if deadline_s is None else deadline_s
+        limit = self.deadline_s if deadline_s is None else seconds("deadline_s", deadline_s)
+        if not isinstance(payload, bytes | bytearray | memoryview):
+            raise ArgumentError(
+                f"{type(payload).__name__} where bytes are exchanged", 'encode it: "text".encode(), array.tobytes()'
+            )
         self._watch.phase = self.phase
         own = Record(record.DATA, self._world, self.rank, self.size, self.phase, bytes(payload), call)
         try:
@@ -335,8 +338,7 @@ class _ThreadCarrier:
 
 def threads(size: int) -> list[Carrier]:
     """Carriers for a world whose ranks are threads of this process; each thread passes its own to gda.init()."""
-    if not isinstance(size, int) or size < 1:
-        raise ArgumentError(f"a world of {size!r} ranks", "at least 1")
+    size = whole("size", size, 1)
     meeting = _Meeting(size)
     return [_ThreadCarrier(rank, meeting) for rank in range(size)]
 

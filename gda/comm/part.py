@@ -55,8 +55,12 @@ def pieces(shape: Sequence[int], strides: Sequence[int], item: int, index: Index
     for one in steps:
         if one is not Ellipsis and not isinstance(one, slice) and (isinstance(one, bool) or not _is_index(one)):
             raise ArgumentError(f"window[...] takes whole numbers and slices, not {one!r}")
-        if isinstance(one, slice) and one.step is not None and operator.index(one.step) < 0:
-            raise ArgumentError(f"a slice with step {one.step} goes backwards", "name the pieces in ascending order")
+        if isinstance(one, slice):
+            bounds = (one.start, one.stop, one.step)
+            if not all(bound is None or _is_index(bound) for bound in bounds) or one.step == 0:
+                raise ArgumentError(f"{one!r} is no slice of whole numbers, with a step from 1 on")
+            if one.step is not None and operator.index(one.step) < 0:
+                raise ArgumentError(f"a slice with step {one.step} goes backwards", "name pieces in ascending order")
     # An array of that layout without its memory: only where the elements lie is asked of it.
     layout = np.lib.stride_tricks.as_strided(np.empty(1, np.dtype((np.void, item))), shape, strides, writeable=False)
     try:

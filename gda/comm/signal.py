@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gda import formats
+from gda.comm.arguments import seconds, whole
 from gda.comm.bootstrap import lost
 from gda.comm.kernels import kernels_of
 from gda.comm.part import Part, same_pieces
-from gda.comm.window import Window
+from gda.comm.window import Window, which
 from gda.errors import ArgumentError, DeadlineError, OutOfBoundsError
 from gda.nic import Memory
 
@@ -48,9 +49,8 @@ class Signals(Window):
     _call = "signals"
 
     def __init__(self, team: Team, count: int, *, placement: str = "host", start: int = 0) -> None:
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise ArgumentError(f"{count!r} signals", "a whole number from 1 on")
-        self.count = count
+        self.count = count = whole("count", count, 1)
+        start = whole("start", start)
         # No rights but these, and above all no relaxed ordering: a signal could be seen before its data.
         access = ("local_write", "remote_write", "remote_read", "remote_atomic")
         super().__init__(team, 2 * count * _WORD, placement=placement, access=access)
@@ -76,23 +76,25 @@ class Signals(Window):
         self, peer: int, index: int, value: int = 1, operation: str = "add", *, queue: int = 0, deadline_s: float = 5.0
     ) -> None:
         """Add `value` to a signal of the peer, or "set" it, behind all that was posted to that queue before."""
-        word = self._word(peer, operation)
-        self._offset(index)
+        word, limit = self._word(peer, operation), seconds("deadline_s", deadline_s)
+        at, value = self._offset(index) // _WORD, whole("value", value) % _WORDS
         with self.team.naming(peer):
             kernels_of("comm").gda_kernel_signal_to.start[1, 1](
-                self.team, peer, queue, self, index, value % _WORDS, word, int(deadline_s * 1e9)
-            ).wait(deadline_s + 1)
+                self.team, peer, which(queue), self, at, value, word, int(limit * 1e9)
+            ).wait(limit + 1)
 
     def put_signal(
         self, peer: int, index: int, to: Part, source: Part | Memory | None = None, *, value: int = 1,
         operation: str = "add", queue: int = 0, deadline_s: float = 5.0,
     ) -> None:  # fmt: skip
         """Put `source` to a part of another window at the peer, with a signal behind it (one piece: one submission)."""
-        word = self._word(peer, operation)
-        self._offset(index)
+        word, limit = self._word(peer, operation), seconds("deadline_s", deadline_s)
+        at, value, queue = self._offset(index) // _WORD, whole("value", value) % _WORDS, which(queue)
+        if not isinstance(to, Part):
+            raise ArgumentError(f"{type(to).__name__} is no part of a window", "name one: window[2:5], for example")
         there, here, memory = to.window._checked(peer, to, source, "remote_write")
         count, bytes, stride, own_stride = same_pieces(there, here)
-        behind = self, index, value % _WORDS, word, int(deadline_s * 1e9)
+        behind = self, at, value, word, int(limit * 1e9)
         with self.team.naming(peer):
             if count == 1:
                 launch = kernels_of("comm").gda_kernel_put_signal_to.start[1, 1](
@@ -103,19 +105,20 @@ class Signals(Window):
                     self.team, peer, queue, there.window, there.offset, stride, memory, here.offset, own_stride, count,
                     bytes, *behind,
                 )  # fmt: skip
-            launch.wait(deadline_s + 1)
+            launch.wait(limit + 1)
 
     def fetch_add(self, peer: int, index: int, value: int = 1, *, queue: int = 0, deadline_s: float = 5.0) -> int:
         """Add to a signal of the peer; what it was before. So a counter hands out each number once."""
         self._word(peer, "add")
-        self._offset(index)
+        limit = seconds("deadline_s", deadline_s)
+        at, value = self._offset(index) // _WORD, whole("value", value) % _WORDS
         if self._fetched is None:
             self._fetched = Memory.allocate(self.team.nic, _WORD, access=("local_write",))
             self._resources.callback(self._fetched._resources.close)
         with self.team.naming(peer):
             kernels_of("comm").gda_kernel_fetch_add_to.start[1, 1](
-                self.team, peer, queue, self._fetched, self, index, value % _WORDS, int(deadline_s * 1e9)
-            ).wait(deadline_s + 1)
+                self.team, peer, which(queue), self._fetched, self, at, value, int(limit * 1e9)
+            ).wait(limit + 1)
         return int.from_bytes(self._fetched.read(0, _WORD), "little")
 
     def wait(
@@ -127,12 +130,12 @@ class Signals(Window):
         closed its team in peace is not waited for, and not missed), DeadlineError with the value last seen.
         """
         self._offset(index)
+        value, limit = whole("value", value), seconds("deadline_s", deadline_s)
         if until not in _COMPARISONS:
             raise ArgumentError(f"until={until!r} is not one of {', '.join(_COMPARISONS)}")
         holds, doing = _COMPARISONS[until]
-        if peer is not None:
-            self.team.checked_rank(peer)
-        end, look_at = time.monotonic() + deadline_s, time.monotonic() + _LOOK_S
+        peer = None if peer is None else self.team.checked_rank(peer)
+        end, look_at = time.monotonic() + limit, time.monotonic() + _LOOK_S
         pause_s = _FIRST_PAUSE_S
         while True:
             seen = self.read(index)
@@ -168,7 +171,7 @@ class Signals(Window):
     def wait_next(self, index: int, step: int = 1, *, peer: int | None = None, deadline_s: float = 5.0) -> int:
         """Wait for `step` more than what this rank has waited for so far: rolling epochs, never set back to zero."""
         at = self._offset(index) + self.count * _WORD
-        value = (int.from_bytes(self.memory.read(at, _WORD), "little") + step) % _WORDS
+        value = (int.from_bytes(self.memory.read(at, _WORD), "little") + whole("step", step, 0)) % _WORDS
         seen = self.wait(index, value, peer=peer, deadline_s=deadline_s)
         self.memory.write(at, value.to_bytes(_WORD, "little"))
         return seen
@@ -179,9 +182,10 @@ class Signals(Window):
         return layout.pack(**mine | {"bytes": self.bytes, "flags": mine["flags"] | int(formats.GDA_MR_EPOCHS)})
 
     def _offset(self, index: int) -> int:
-        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < self.count:
-            raise OutOfBoundsError(f"signal {index!r} of {self.count}: they count from 0 to {self.count - 1}")
-        return index * _WORD
+        try:
+            return whole("index", index, 0, self.count - 1) * _WORD
+        except ArgumentError:
+            raise OutOfBoundsError(f"signal {index!r} of {self.count}: they count from 0 to {self.count - 1}") from None
 
     def _word(self, peer: int, operation: str) -> int:
         if operation not in _OPERATIONS:

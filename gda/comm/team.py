@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gda import formats
 from gda.comm import rendezvous
 from gda.comm.agreement import agree
+from gda.comm.arguments import seconds, whole
 from gda.comm.bootstrap import DEADLINE_S, Bootstrap, Carrier, Identity, carrier_from, lost
 from gda.comm.meeting import Meeting
 from gda.comm.table import Table
@@ -66,8 +67,8 @@ def init(
             f"policy={policy!r} is not one of {', '.join(_POLICIES)}",
             "kernels that share queues in another way pass a number of their own as `which`",
         )
-    if not isinstance(queues_per_peer, int) or not 1 <= queues_per_peer <= 256:
-        raise ArgumentError(f"queues_per_peer={queues_per_peer!r} is not a whole number from 1 to 256")
+    queues_per_peer = whole("queues_per_peer", queues_per_peer, 1, 256)
+    deadline_s = seconds("deadline_s", deadline_s, or_zero=False)
     if not isinstance(carrier, Bootstrap):
         carrier = Bootstrap(carrier_from(carrier, deadline_s), deadline_s=deadline_s)
     return Team(carrier, nic, queues_per_peer, queue_options, connect=connect, policy=policy)
@@ -129,7 +130,8 @@ class Team(Owner):
         Nobody else takes part. Kernels that are launched later see the new queues. Raises DeadlineError, PeerLostError
         or BootstrapError, which name the rank; with those that were ready before it stays connected.
         """
-        wanted = {self.checked_rank(peer) for peer in (range(self.size) if peers is None else peers)}
+        wanted = self._checked_ranks("peers", range(self.size) if peers is None else peers)
+        limit = self.bootstrap.deadline_s if deadline_s is None else seconds("deadline_s", deadline_s)
         wanted = {peer for peer in wanted if not self.queues[peer]}
         if not wanted or self._meeting is None:
             return
@@ -144,7 +146,7 @@ class Team(Owner):
             self.queues[peer] = made.pop(peer)
 
         try:
-            self._meeting.meet(offers, connect, ready, self.bootstrap.deadline_s if deadline_s is None else deadline_s)
+            self._meeting.meet(offers, connect, ready, limit)
         finally:
             for queues in made.values():  # to whom it did not come
                 for queue in queues:
@@ -255,7 +257,7 @@ class Team(Owner):
         All that are left call it with the same `lost`. `place` is where they meet, tcp://HOST:PORT or a directory;
         default: a directory in the one where this team met. close() this team before or after.
         """
-        gone = {self.checked_rank(rank) for rank in lost}
+        gone = self._checked_ranks("lost", lost)
         if self.rank in gone:
             raise ArgumentError(f"rank {self.rank} is this one: it cannot go on without itself")
         left = [rank for rank in range(self.size) if rank not in gone]
@@ -347,13 +349,21 @@ class Team(Owner):
     def checked_rank(self, peer: int) -> int:
         """The same rank, if the team has it."""
         self._resources.check()
-        if isinstance(peer, bool) or not isinstance(peer, int) or not 0 <= peer < self.size:
-            raise ArgumentError(f"there is no rank {peer!r}: the team has ranks 0 to {self.size - 1}")
-        return peer
+        try:
+            return whole("rank", peer, 0, self.size - 1)
+        except ArgumentError:
+            raise ArgumentError(f"there is no rank {peer!r}: the team has ranks 0 to {self.size - 1}") from None
+
+    def _checked_ranks(self, name: str, ranks: Iterable[int]) -> set[int]:
+        try:
+            return {self.checked_rank(rank) for rank in ranks}
+        except TypeError:
+            raise ArgumentError(f"{name}={ranks!r} is not a list of ranks", f"{name}=[{ranks!r}]") from None
 
     def check_connected(self, peer: int) -> None:
         """Raise NotConnectedError unless queue pairs lead to that rank."""
-        if not self.queues[self.checked_rank(peer)]:
+        peer = self.checked_rank(peer)
+        if not self.queues[peer]:
             raise NotConnectedError(
                 f"{self.ranks[peer]} is not connected to this rank, {self.rank}",
                 advice=f"team.connect([{peer}]) here and team.connect([{self.rank}]) there",

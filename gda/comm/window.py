@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gda import formats
+from gda.comm.arguments import seconds, whole
 from gda.comm.kernels import kernels_of
 from gda.comm.part import Index, Part, pieces, same_pieces
 from gda.comm.table import Table
@@ -21,9 +22,14 @@ from gda.nic.lifetime import Owner, Resources
 if TYPE_CHECKING:
     from gda.comm.team import Team
 
-__all__ = ["Window"]
+__all__ = ["Window", "which"]
 
 _RIGHTS = ("remote_write", "remote_read", "remote_atomic", "local_write")
+
+
+def which(queue: int) -> int:
+    """The number of a queue among those to a peer, as kernels take it: it goes round."""
+    return whole("queue", queue, 0, (1 << 32) - 1)
 
 
 class Window(Owner):
@@ -84,8 +90,9 @@ class Window(Owner):
         Raises OutOfBoundsError; ArgumentError for pieces that overlap.
         """
         self._resources.check()
-        length = self.bytes - offset if bytes is None else bytes
-        if count < 1 or (count > 1 and stride < length):
+        offset, count, stride = whole("offset", offset), whole("count", count, 1), whole("stride", stride)
+        length = self.bytes - offset if bytes is None else whole("bytes", bytes)
+        if count > 1 and stride < length:
             raise ArgumentError(
                 f"{count} pieces of {length} bytes at a distance of {stride} bytes", "they may not overlap"
             )
@@ -105,11 +112,12 @@ class Window(Owner):
         """
         there, here, memory = self._checked(peer, to, source, "remote_write")
         count, bytes, stride, own_stride = same_pieces(there, here)
+        limit = seconds("deadline_s", deadline_s)
         with self.team.naming(peer):
             kernels_of("comm").gda_kernel_put_to.start[1, 1](
-                self.team, peer, queue, self, there.offset, stride, memory, here.offset, own_stride, count, bytes,
-                int(deadline_s * 1e9),
-            ).wait(deadline_s + 1)  # fmt: skip
+                self.team, peer, which(queue), self, there.offset, stride, memory, here.offset, own_stride, count,
+                bytes, int(limit * 1e9),
+            ).wait(limit + 1)  # fmt: skip
 
     def get(
         self, peer: int, of: Part | None = None, into: Part | Memory | None = None, *, queue: int = 0,
@@ -120,11 +128,12 @@ class Window(Owner):
         if "local_write" not in memory.access:
             raise ArgumentError(f"{memory!r} has no right local_write", "register memory that may be written")
         count, bytes, stride, own_stride = same_pieces(there, here)
+        limit = seconds("deadline_s", deadline_s)
         with self.team.naming(peer):
             kernels_of("comm").gda_kernel_get_from.start[1, 1](
-                self.team, peer, queue, memory, here.offset, own_stride, self, there.offset, stride, count, bytes,
-                int(deadline_s * 1e9),
-            ).wait(deadline_s + 1)  # fmt: skip
+                self.team, peer, which(queue), memory, here.offset, own_stride, self, there.offset, stride, count,
+                bytes, int(limit * 1e9),
+            ).wait(limit + 1)  # fmt: skip
 
     # ---------------------------------------------------------------------------------------------------------- inside
     def __gda_argument__(self, target: str) -> tuple[str, bytes]:
@@ -165,8 +174,16 @@ class Window(Owner):
         """Part of the peer's window, part here, and the memory that it is of."""
         self.check_right(peer, right)
         part = self.part() if there is None else there
-        if part.window is not self:
-            raise ArgumentError(f"that part is of another window ({part.window!r})", "take a part of this one")
+        for one in (part, here):
+            if one is not None and not isinstance(one, Part | Memory):
+                raise ArgumentError(
+                    f"{type(one).__name__} is no part of a window",
+                    "window[2:5] and window.part(offset, bytes) are such; of an array that is in no window, its "
+                    "memory: team.nic.register(array)",
+                )
+        if not isinstance(part, Part) or part.window is not self:
+            other = part.window if isinstance(part, Part) else part
+            raise ArgumentError(f"that part is of another window ({other!r})", "take a part of this one")
         if isinstance(here, Memory):
             here.range(0, here.bytes)
             return part, Part(self, 0, here.bytes), here

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gda import _cuda, _verbs, formats, notes
-from gda.errors import ArgumentError, OutOfBoundsError, UnavailableError
+from gda.errors import ArgumentError, GdaError, OutOfBoundsError, UnavailableError
 from gda.nic import lint
 from gda.nic.gpu import Gpu, register_with_nic
 from gda.nic.lifetime import Owner, Resources
@@ -98,8 +98,12 @@ class Memory(Owner):
         resources = Resources(f"memory region of {bytes} bytes", nic._resources)
         try:
             slab = make_slab(placement, bytes, nic.gpu)
-        except BaseException:
+        except BaseException as error:
             resources.close()
+            if isinstance(error, OverflowError | MemoryError | OSError) and not isinstance(error, GdaError):
+                raise UnavailableError(
+                    f"cannot allocate {bytes} bytes of {placement} memory: {error}", "allocate less"
+                ) from error
             raise
         resources.callback(slab.close)
         owner = slab.view if isinstance(slab, HostSlab) else slab
@@ -203,11 +207,11 @@ def _find(buffer: Any) -> _Found:
         return _gpu_array(buffer, interface)
     try:
         view = memoryview(buffer)
-    except TypeError:
-        if hasattr(buffer, "__dlpack__"):
+    except (TypeError, ValueError) as error:  # ValueError: NumPy's, of dates, for which there is no format
+        if hasattr(buffer, "__dlpack__") and isinstance(error, TypeError):
             return _dlpack(buffer)
         raise ArgumentError(
-            f"{type(buffer).__name__} cannot be registered",
+            f"{type(buffer).__name__} cannot be registered" + (f": {error}" if isinstance(error, ValueError) else ""),
             "give something with the buffer protocol (NumPy array, bytearray, mmap) or a GPU array (CuPy, torch)",
         ) from None
     if not view.contiguous:

@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from gda.comm.agreement import agree
+from gda.comm.arguments import wholes
 from gda.comm.collectives.collective import Collective, Transfer
 from gda.comm.window import Window
 from gda.errors import ArgumentError, OutOfBoundsError
@@ -79,8 +80,8 @@ class AllToAllV(Collective):
         next call is good again.
         """
         self._resources.check()
-        counts = [int(count) for count in counts]
-        starts = [0, *accumulate(counts)][:-1] if starts is None else [int(start) for start in starts]
+        counts = wholes("counts", counts)
+        starts = [0, *accumulate(counts)][:-1] if starts is None else wholes("starts", starts)
         size = self.team.size
         if len(counts) != size or len(starts) != size or min(*counts, *starts) < 0 or max(*counts, *starts) >> 63:
             raise ArgumentError(f"counts={counts} and starts={starts} are not {size} numbers of rows each")

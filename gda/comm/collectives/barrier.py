@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gda.comm.arguments import seconds
 from gda.comm.collectives.collective import prepare
 from gda.comm.kernels import kernels_of
 from gda.comm.signal import Signals
@@ -52,9 +53,10 @@ class Barrier(Signals):
         It says nothing of what kernels of this rank still have under way: they flush first (gda_flush_all).
         """
         self._resources.check()
+        limit = seconds("deadline_s", deadline_s, or_zero=False)
         with self.team.naming():
-            self._kernels.gda_kernel_barrier.start[1, 1](self.team, self, int(deadline_s * 1e9)).wait(
-                deadline_s * (1 + 2 * len(self.partners)) + 1  # each step has the deadline
+            self._kernels.gda_kernel_barrier.start[1, 1](self.team, self, int(limit * 1e9)).wait(
+                limit * (1 + 2 * len(self.partners)) + 1  # each step has the deadline
             )
 
     def arrive_in_python(self, *, deadline_s: float = 5.0) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gda.comm.agreement import agree
+from gda.comm.arguments import seconds, whole
 from gda.comm.kernels import kernels_of
 from gda.comm.signal import Signals
 from gda.comm.window import Window
@@ -68,8 +69,8 @@ class Collective(Owner):
             self._kernels = kernels_of(file) if file else None
             agree(team.bootstrap, what, {**options, "channels": channels, "start": start})
             team.connect(peers)
-            if isinstance(channels, bool) or not isinstance(channels, int) or not 1 <= channels <= MOST_CHANNELS:
-                raise ArgumentError(f"channels={channels!r} is not a whole number from 1 to {MOST_CHANNELS}")
+            self.channels = channels = whole("channels", channels, 1, MOST_CHANNELS)
+            start = whole("start", start)
             self._words = 2 * team.size + 2 + more_words
             self.signals = Signals(team, channels * self._words, placement=placement, start=start)
             self._resources.callback(self.signals._resources.close)
@@ -125,10 +126,10 @@ class Collective(Owner):
 
     def _part_of_piece(self, bytes: int | None, piece_bytes: int) -> int:
         """How many of each piece move: all of them, or as many as were asked for."""
-        length = piece_bytes if bytes is None else bytes
-        if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= piece_bytes:
-            raise OutOfBoundsError(f"{bytes!r} bytes of each piece: one has {piece_bytes}")
-        return length
+        try:
+            return piece_bytes if bytes is None else whole("bytes", bytes, 0, piece_bytes)
+        except ArgumentError:
+            raise OutOfBoundsError(f"{bytes!r} bytes of each piece: one has {piece_bytes}") from None
 
     def _launch(self, kernel: str, *arguments: object, deadline_s: float) -> None:
         """One launch of a kernel, a block a channel. In front of `arguments` goes the team, behind them signals and
@@ -137,8 +138,7 @@ class Collective(Owner):
         self._resources.check()
         if self._failed:
             raise ClosedError(f"this {self._what} has failed before ({self._failed})", "make another, on all ranks")
-        if not 0 < deadline_s < 1e9:
-            raise ArgumentError(f"deadline_s={deadline_s!r} is not a positive time in seconds")
+        deadline_s = seconds("deadline_s", deadline_s, or_zero=False)
         start = getattr(self._kernels, kernel).start[self.channels, self.threads]
         with self.team.naming():
             try:

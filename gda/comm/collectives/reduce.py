@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gda.comm.arguments import whole
 from gda.comm.collectives.collective import Collective
 from gda.comm.collectives.elements import ELEMENTS, OPERATIONS, Array, combined, element_of
 from gda.comm.collectives.steps import Step, doubling, pieces, ring, rounds_of
@@ -53,8 +54,8 @@ class _Reduction(Collective):
             blocks = channels if isinstance(channels, int) and channels > 0 else 1  # else refused below
             part = _divided_up(_divided_up(self.count, parts), blocks)
             slot_bytes = min(_LONGEST_SLOT, _divided_up(part * item, of_line) * line)
-        elif isinstance(slot_bytes, bool) or not isinstance(slot_bytes, int) or slot_bytes < 1:
-            raise ArgumentError(f"slot_bytes={slot_bytes!r} is not a positive number of bytes")
+        else:
+            slot_bytes = whole("slot_bytes", slot_bytes, 1)
         self.slot_bytes = max(1, _divided_up(slot_bytes, _SLOT_ALIGNMENT)) * _SLOT_ALIGNMENT
         options: dict[str, object] = {"count": self.count, "dtype": self.dtype, "op": op, "protocol": protocol}
         options["slot_bytes"] = self.slot_bytes
@@ -74,12 +75,12 @@ class _Reduction(Collective):
         with self._closed_on_failure():
             # Where the array is.
             self._kernels = kernels_of("reduce", self._instance, target="gpu" if on_gpu else "host")
-            self.threads = threads or (_GPU_THREADS if on_gpu else 1)
-            if not 1 <= self.threads <= _GPU_THREADS:
-                raise ArgumentError(f"threads={threads!r} is not a whole number from 1 to {_GPU_THREADS}")
+            self.threads = _GPU_THREADS if on_gpu else 1
+            if threads is not None:
+                self.threads = whole("threads", threads, 1, _GPU_THREADS)
             self.window = self._window(array if self.bytes else item)
             self._must_give(self.window, "array", "local_write")
-            size = channels * links * slots * self.slot_bytes
+            size = self.channels * links * slots * self.slot_bytes
             # No relaxed ordering: a flag could be seen before the bytes in front of it.
             access = ("local_write", "remote_write", "remote_read")
             self.staging = Window(team, size, placement=where, access=access)

@@ -48,3 +48,30 @@ def test_a_read_only_array_may_be_what_is_sent(nothing_left) -> None:
         assert (given == 2).all()
 
     teams(2, work)
+
+
+COLLECTIVE_REFUSALS: list[tuple[Callable[[Team, Any], Any], str]] = [
+    (lambda team, array: team.all_reduce(array, threads="many"), "threads='many' is not a whole number from 1 to 512"),
+    (lambda team, array: team.all_reduce(array, slot_bytes=1.5), "slot_bytes=1.5"),
+    (lambda team, array: team.broadcast(array, start="0"), "start='0'"),
+    (lambda team, array: team.broadcast(array, channels="2"), "channels='2'"),
+    (lambda team, array: team.broadcast(array)(deadline_s=None), "deadline_s=None is not a positive time"),
+    (lambda team, array: team.broadcast(array)(deadline_s="5"), "deadline_s='5'"),
+    (lambda team, array: team.broadcast(array)(deadline_s=float("inf")), "deadline_s=inf"),
+    (lambda team, array: team.broadcast(array)(bytes="8"), "bytes='8'"),
+    (lambda team, array: team.all_to_all_v(array, array.copy()).dispatch([0.5, 1]), r"counts\[0\]=0.5"),
+    (lambda team, array: team.all_to_all_v(array, array.copy()).dispatch(2), "counts=2 is not a list"),
+    (lambda team, array: team.all_to_all_v(array, array.copy()).dispatch("12"), r"counts\[0\]='1'"),
+    (lambda team, array: team.device_barrier().arrive(deadline_s="now"), "deadline_s='now'"),
+]
+
+
+def test_numbers_that_are_none(nothing_left) -> None:
+    """Some had ended in errors of Python's own, some had been cut to a whole number."""
+
+    def work(team: Team) -> None:
+        for call, words in COLLECTIVE_REFUSALS:
+            with pytest.raises(ArgumentError, match=words):
+                call(team, np.zeros((2, 4)))
+
+    teams(2, work)
