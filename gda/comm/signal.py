@@ -92,6 +92,11 @@ class Signals(Window):
         at, value, queue = self._offset(index) // _WORD, whole("value", value) % _WORDS, which(queue)
         if not isinstance(to, Part):
             raise ArgumentError(f"{type(to).__name__} is no part of a window", "name one: window[2:5], for example")
+        if to.window.team is not self.team:
+            raise ArgumentError(
+                f"{to.window!r} is of another team than these signals", "put to a window of the team that has them: "
+                "ranks of two teams are other processes, and two NICs have no order between them",
+            )  # fmt: skip
         there, here, memory = to.window._checked(peer, to, source, "remote_write")
         count, bytes, stride, own_stride = same_pieces(there, here)
         behind = self, at, value, word, int(limit * 1e9)

@@ -22,7 +22,7 @@ from gda.comm.meeting import Meeting
 from gda.comm.table import Table
 from gda.errors import ArgumentError, CompletionError, DeadlineError, NotConnectedError
 from gda.locks import Lock
-from gda.nic import Nic, QueuePair
+from gda.nic import Memory, Nic, QueuePair
 from gda.nic import open as open_nic
 from gda.nic.lifetime import Owner, Resources
 
@@ -62,16 +62,22 @@ def init(
     """
     if connect not in _WAYS:
         raise ArgumentError(f"connect={connect!r} is not one of {', '.join(_WAYS)}")
-    if policy not in _POLICIES:
+    if not isinstance(policy, str) or policy not in _POLICIES:
         raise ArgumentError(
             f"policy={policy!r} is not one of {', '.join(_POLICIES)}",
             "kernels that share queues in another way pass a number of their own as `which`",
         )
     queues_per_peer = whole("queues_per_peer", queues_per_peer, 1, 256)
     deadline_s = seconds("deadline_s", deadline_s, or_zero=False)
+    _check_nic(nic)
     if not isinstance(carrier, Bootstrap):
         carrier = Bootstrap(carrier_from(carrier, deadline_s), deadline_s=deadline_s)
     return Team(carrier, nic, queues_per_peer, queue_options, connect=connect, policy=policy)
+
+
+def _check_nic(nic: Any) -> None:
+    if nic is not None and not isinstance(nic, Nic):
+        raise ArgumentError(f"nic={nic!r} is no NIC", "pass one that gda.open() has opened")
 
 
 class Team(Owner):
@@ -164,6 +170,7 @@ class Team(Owner):
         given. It is closed with this team, or before. Raises as gda.init().
         """
         self._resources.check()
+        _check_nic(nic)
         return Team(
             self.bootstrap, nic, self.queues_per_peer if queues_per_peer is None else queues_per_peer,
             {**self._options, **queue_options}, connect=self._way, policy=self.policy, first=self,
@@ -359,6 +366,16 @@ class Team(Owner):
             return {self.checked_rank(rank) for rank in ranks}
         except TypeError:
             raise ArgumentError(f"{name}={ranks!r} is not a list of ranks", f"{name}=[{ranks!r}]") from None
+
+    def check_memory(self, memory: Memory) -> None:
+        """Raise ArgumentError unless that memory is of the team's NIC: another's key would mean other memory, or none.
+        """
+        if memory.nic is not self.nic:
+            raise ArgumentError(
+                f"{memory!r} is registered with another NIC ({memory.nic.name}) than this team's ({self.nic.name}), "
+                "or with the same one opened a second time",
+                "register it with team.nic; two NICs have a window each over one array",
+            )
 
     def check_connected(self, peer: int) -> None:
         """Raise NotConnectedError unless queue pairs lead to that rank."""

@@ -50,7 +50,7 @@ class Window(Owner):
     ) -> None:  # fmt: skip
         team._resources.check()
         self.team = team
-        self._own(Resources("window", team._resources))
+        self._own(Resources(self._call, team._resources))
         try:
             if isinstance(buffer, int) and not isinstance(buffer, bool):
                 self.memory = Memory.allocate(team.nic, buffer, placement, access)
@@ -185,11 +185,14 @@ class Window(Owner):
             other = part.window if isinstance(part, Part) else part
             raise ArgumentError(f"that part is of another window ({other!r})", "take a part of this one")
         if isinstance(here, Memory):
+            own, memory = Part(self, 0, here.bytes), here
             here.range(0, here.bytes)
-            return part, Part(self, 0, here.bytes), here
-        own = part if here is None else here
-        own.window._resources.check()
-        return part, own, own.window.memory
+        else:
+            own = part if here is None else here
+            own.window._resources.check()
+            memory = own.window.memory
+        self.team.check_memory(memory)
+        return part, own, memory
 
     def _exchange(self) -> None:
         team, memory = self.team, self.memory

@@ -122,3 +122,43 @@ def test_numbers() -> None:
         whole("n", 7, most=6)
     with pytest.raises(ArgumentError, match="n=True is not a whole number"):
         whole("n", True)
+
+
+def test_memory_of_another_nic_is_refused_before_it_is_posted(nothing_left) -> None:
+    """Its key had been given to this NIC: an error of the queue pair here, other memory where the keys are alike."""
+    with gda.open() as nic, gda.open() as other, gda.init(nic=nic) as team, team.over(other) as rail:
+        window, foreign, signals = team.window(64), rail.window(64), team.signals(1)
+        memory = other.allocate(64)
+        for call in (
+            lambda: window.put(0, None, memory), lambda: window.get(0, None, memory),
+            lambda: window.put(0, None, foreign.part()), lambda: signals.put_signal(0, 0, window.part(), memory),
+            lambda: team.all_to_all_v(memory, 64, row_bytes=8),
+            lambda: team.all_to_all_v(64, 64, 64, results=foreign, row_bytes=8),
+        ):  # fmt: skip
+            with pytest.raises(ArgumentError, match="is registered with another NIC"):
+                call()
+        with pytest.raises(ArgumentError, match="is of another team than these signals"):
+            signals.put_signal(0, 0, foreign.part(), window.part())
+        window.put(0)
+        for no_nic in (5, "mlx5_0"):
+            with pytest.raises(ArgumentError, match=f"nic={no_nic!r} is no NIC"):
+                gda.init(nic=no_nic)  # type: ignore[arg-type]
+            with pytest.raises(ArgumentError, match="is no NIC"):
+                team.over(no_nic)  # type: ignore[arg-type]
+
+
+def test_a_window_of_a_smaller_team_is_not_put_to_by_the_signals_of_the_larger(nothing_left) -> None:
+    """Rank 0 of the one is rank 1 of the other: the bytes had gone to the wrong one, or its NIC had refused the key."""
+    small = threads(1)
+
+    def work(team: Team) -> None:
+        signals = team.signals(1)
+        if team.rank == 1:
+            with gda.init(small[0], nic=team.nic) as alone:
+                part = alone.window(64).part()
+                with pytest.raises(ArgumentError, match="of another team"):
+                    signals.put_signal(0, 0, part)
+        team.barrier()
+        assert signals.read(0) == 0
+
+    teams(2, work)

@@ -112,10 +112,10 @@ class AllToAllV(Collective):
     # ---------------------------------------------------------------------------------------------------------- inside
     def _memory(self, data: Any, placement: str) -> Memory:
         """This rank's own memory: one that is there already stays open."""
-        if isinstance(data, Window):
-            return data.memory
-        if isinstance(data, Memory):
-            return data
+        if isinstance(data, Window | Memory):
+            memory = data.memory if isinstance(data, Window) else data
+            self.team.check_memory(memory)
+            return memory
         nic = self.team.nic
         memory = Memory.allocate(nic, data, placement) if isinstance(data, int) else nic.register(data)
         self._resources.callback(memory._resources.close)
