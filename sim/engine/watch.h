@@ -8,6 +8,7 @@
 // waiting for such a store.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -34,7 +35,7 @@ class Watch {
     // Takes the protection away: stores that wait go on.
     void release();
     // Readable when a store waits; -1 when the system has no such service.
-    int descriptor() const { return descriptor_; }
+    int descriptor() const { return descriptor_.load(std::memory_order_relaxed); }
     // Why it does not work here, once protect() has failed for good; for people.
     std::string refusal();
 
@@ -54,8 +55,8 @@ class Watch {
 
     std::mutex lock_;
     std::unordered_map<uint32_t, Page> pages_;
-    size_t unmapped_ = 0;  // pages without a known mapping
-    int descriptor_ = -1;
+    size_t unmapped_ = 0;              // pages without a known mapping
+    std::atomic<int> descriptor_{-1};  // the thread looks without the lock: it may miss that there is one now
     bool tried_ = false, protected_ = false;
     std::string refusal_;
 };
