@@ -39,7 +39,7 @@ const Replacement replacements[] = {
     {"cuGetProcAddress", SIM_ADDRESS(find_function), &own_find},
 };
 
-const Replacement* replacement_of(const char* name) {
+SIM_UNSANITIZED const Replacement* replacement_of(const char* name) {
     if (name[0] != 'c' || name[1] != 'u') return nullptr;  // of every dlsym() in the process
     for (const Replacement& replacement : replacements)
         if (!strcmp(name, replacement.name)) return &replacement;
@@ -76,7 +76,7 @@ void replace_found(const char* name, int version, void** function) {
 
 }  // namespace
 
-bool concerns(const char* name) { return replacement_of(name) != nullptr; }
+SIM_UNSANITIZED bool concerns(const char* name) { return replacement_of(name) != nullptr; }
 
 void* look_up(void* handle, const char* name) {
     return replaced(*replacement_of(name), real::dlsym_function()(handle, name));

@@ -14,6 +14,9 @@ struct statx;
 
 #define SIM_EXPORT __attribute__((visibility("default")))
 
+// Of functions that a sanitizer's own runtime calls before it is ready: they must not tell it of their memory.
+#define SIM_UNSANITIZED __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
+
 namespace sim::uverbs::hook {
 
 // Set by the preload library when it is loaded: the whole process is under the software NIC then.

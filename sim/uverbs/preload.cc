@@ -134,8 +134,7 @@ SIM_PRELOAD int socket(int domain, int type, int protocol) { return sim::uverbs:
 
 // The C library's dlsym looks at its return address to know what comes after its caller (RTLD_NEXT), so it is jumped
 // to and not called: compilers make a jump of a last call of the same type, but for ThreadSanitizer's bookkeeping.
-SIM_PRELOAD __attribute__((no_sanitize("thread"))) void* dlsym(void* __restrict handle,
-                                                               const char* __restrict name) noexcept {
+SIM_PRELOAD SIM_UNSANITIZED void* dlsym(void* __restrict handle, const char* __restrict name) noexcept {
     if (handle != RTLD_NEXT && sim::uverbs::cuda::concerns(name)) return sim::uverbs::cuda::look_up(handle, name);
     return sim::uverbs::real::dlsym_function()(handle, name);
 }

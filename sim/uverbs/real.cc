@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <initializer_list>
 
 namespace sim::uverbs::real {
 namespace {
@@ -28,17 +27,16 @@ Function* find(std::atomic<void*>& cache, const char* name) {
 
 }  // namespace
 
-// By its versions, since dlsym cannot be asked for itself. glibc had it in a library of its own before 2.34; there its
-// version is the first of the architecture.
-DlsymFunction* dlsym_function() {
-    static std::atomic<void*> cache;
-    void* found = cache.load(std::memory_order_relaxed);
-    for (const char* library : {"libc.so.6", "libdl.so.2"}) {
-        void* handle = found ? nullptr : dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
-        for (const char* version : {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"})
-            if (handle && !found) found = dlvsym(handle, "dlsym", version);
-    }
-    cache.store(found, std::memory_order_relaxed);
+// By its versions, since dlsym cannot be asked for itself, and names with a version are the C library's alone. Its
+// version is the first of the architecture in a glibc before 2.34. Nothing else may be called: the runtime of a
+// sanitizer comes here before its own functions, dlopen too, can be used.
+SIM_UNSANITIZED DlsymFunction* dlsym_function() {
+    static const char* const versions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
+    static void* cache;
+    void* found = __atomic_load_n(&cache, __ATOMIC_RELAXED);
+    for (const char* version : versions)
+        if (!found) found = dlvsym(RTLD_DEFAULT, "dlsym", version);
+    __atomic_store_n(&cache, found, __ATOMIC_RELAXED);
     return reinterpret_cast<DlsymFunction*>(found);
 }
 

@@ -205,6 +205,7 @@ def test_clang(monkeypatch: pytest.MonkeyPatch) -> None:
     if not shutil.which("clang++"):
         pytest.skip("not run: clang++ is not on the PATH")
     monkeypatch.setenv("GDA_CXX", "clang++")
+    monkeypatch.delenv("GDA_CXXFLAGS", raising=False)  # make sanitize: the sanitizer's runtime is g++'s
     endless = "GDA_KERNEL(endless)() { for (;;) { } }\n"
     kernel = Kernel(TEXT + endless, target="host")
     assert "clang" in kernel.where
