@@ -25,8 +25,12 @@ struct Gpu : World {
         while (gpu.run(200) > 0) {  // the first launch of the kernel ends
         }
     }
+    // The engine does what it can before the GPU does anything. It asks the GPU now and then, by the clock: that moves
+    // nothing here, so it is no matter how long this takes.
     void settle_steps(int n = 20) {
+        gpu.hold(1);
         for (int i = 0; i < n; ++i) nic.device.step();
+        gpu.hold(0);
     }
     const uint8_t* wait(Queue& cq) {
         const uint8_t* e = nullptr;

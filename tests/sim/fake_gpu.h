@@ -19,6 +19,7 @@ struct FakeGpu {
     void (*break_context)(int);                // every call answers this error from now on; 0: no longer
     void (*refuse)(int launches, int copies);  // so many are refused
     void (*seed)(uint64_t);                    // of what happens when
+    void (*hold)(int);                         // who asks about a stream moves nothing in it, or does again
     int (*run)(int steps);                     // the GPU works; answers how many steps moved something
 
     bool open() {
@@ -30,7 +31,7 @@ struct FakeGpu {
         };
         find(allocate, "fake_allocate"), find(view, "fake_view"), find(count, "fake_count"), find(fill, "fake_fill");
         find(free, "fake_free"), find(break_context, "fake_break"), find(refuse, "fake_refuse");
-        find(seed, "fake_seed"), find(run, "fake_run");
+        find(seed, "fake_seed"), find(hold, "fake_hold"), find(run, "fake_run");
         return true;
     }
 };

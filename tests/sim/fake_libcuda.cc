@@ -32,6 +32,7 @@ uint8_t* opened;                    // the same pages, for the copy functions
 uint64_t freed_begin, freed_end;    // memory that was freed
 int context_token, function_token;  // their addresses are the context and the kernel
 thread_local void* current = nullptr;
+bool held = false;                  // only the test moves something
 bool full = false;                  // kernels fill the GPU: device-to-device copies and new kernels do not begin
 thread_local int capture_mode = 0;  // global, as a thread begins
 int broken = 0;                     // an error that the context has for good
@@ -218,6 +219,7 @@ FAKE void fake_free(uint64_t p, size_t bytes) { freed_begin = p, freed_end = p +
 FAKE void fake_break(int error) { broken = error; }
 FAKE void fake_refuse(int launches, int copies) { refuse_launches = launches, refuse_copies = copies; }
 FAKE void fake_seed(uint64_t seed) { random_state = seed * 0x9e3779b97f4a7c15u | 1; }
+FAKE void fake_hold(int on) { held = on; }
 FAKE int fake_run(int steps) {
     int moved = 0;
     while (steps-- > 0 && !busy.empty()) moved += advance(busy[draw(static_cast<uint32_t>(busy.size()))]);
@@ -301,6 +303,6 @@ FAKE int cuStreamQuery(void* p) {
     if (broken) return broken == 1 ? ILLEGAL_ADDRESS : broken;
     // As if the program captured a stream at this moment, for all threads: the real driver then spoils its graph.
     if (capture_mode != RELAXED) return CAPTURE_UNSUPPORTED;
-    advance(stream);
+    if (!held) advance(stream);
     return stream->work.empty() ? 0 : NOT_READY;
 }
