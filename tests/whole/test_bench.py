@@ -25,6 +25,7 @@ from gda.tools.bench import collectives as bench_collectives
 from gda.tools.bench import measure_post
 from gda.tools.bench.load import CpuLoad
 from gda.tools.bench.post import _check, count_post, shapes
+from gda.tools.bench.processes import answer_of
 from gda.tools.bench.reduce_rank import times_kernel
 from gda.tools.bench.steps import measure_stages
 from gda.tools.bench.sweep import SWEEPS, points
@@ -340,7 +341,7 @@ def test_collectives_without_mpi_and_with_a_rank_that_fails(on_cpu: None, monkey
     failing = subprocess.Popen([sys.executable, "-c", "raise SystemExit('no room')"], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)  # fmt: skip
     with pytest.raises(GdaError, match="rank 0 of 1 ended with 1: no room"):
-        bench_collectives._answers([failing])
+        answer_of([failing])
 
 
 @pytest.mark.parametrize("processors", [0, 132])

@@ -9,31 +9,28 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from gda import config
 from gda.comm import threads
-from gda.errors import ArgumentError, GdaError
+from gda.errors import ArgumentError
 from gda.nic import open as open_nic
 from gda.run import Kernel
 from gda.tools.bench import show
 from gda.tools.bench.plot import Curves
 from gda.tools.bench.present import check, size_text, title_of, write
+from gda.tools.bench.processes import answer_of, as_ranks
 from gda.tools.bench.reduce_rank import device, times_kernel
 
 __all__ = ["collectives"]
 
 SIZES = (8, 128, 1024, 8192, 65536, 524288, 4 << 20)
 RANKS = (2, 4)
-_PATIENCE_S = 600.0
+_RANK = "gda.tools.bench.reduce_rank"
 _SHORT = {"simple": "simple", "ll": "LL", "ll128": "LL128"}
 Rows = list[dict[str, Any]]
 
@@ -74,20 +71,13 @@ def _mpirun() -> str | None:
     return shutil.which("mpirun", path=str(Path(sys.executable).parent)) or shutil.which("mpirun")
 
 
-def _command(kind: str, seconds: float) -> list[str]:
-    return [sys.executable, "-m", "gda.tools.bench.reduce_rank", kind, str(seconds), *map(str, SIZES)]
+def _arguments(kind: str, seconds: float) -> list[str]:
+    return [kind, str(seconds), *map(str, SIZES)]
 
 
 def _device(size: int, seconds: float) -> Rows:
-    with tempfile.TemporaryDirectory(prefix="gda-bench-") as place:
-        ranks = [
-            subprocess.Popen(
-                _command("device", seconds), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                env={**config.environment_of_rank(rank, size, place), "GDA_TARGET": "host"},
-            )
-            for rank in range(size)
-        ]  # fmt: skip
-        return _answers(ranks)
+    rows: Rows = as_ranks(size, _RANK, *_arguments("device", seconds))
+    return rows
 
 
 def _as_threads(size: int, options: argparse.Namespace, kernel: Kernel) -> Rows:
@@ -105,22 +95,8 @@ def _as_threads(size: int, options: argparse.Namespace, kernel: Kernel) -> Rows:
 
 
 def _mpi(size: int, seconds: float) -> Rows:
-    command = [str(_mpirun()), "-n", str(size), *_command("mpi", seconds)]
-    return _answers([subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)])
-
-
-def _answers(ranks: Sequence[subprocess.Popen[str]]) -> Rows:
-    """What the first printed. Raises GdaError with the last line of one that failed."""
-    try:
-        said = [one.communicate(timeout=_PATIENCE_S) for one in ranks]
-    finally:
-        for one in ranks:
-            one.kill()
-    for rank, (one, (_, errors)) in enumerate(zip(ranks, said, strict=True)):
-        if one.returncode:
-            last = (errors.strip() or "nothing was said").splitlines()[-1]
-            raise GdaError(f"rank {rank} of {len(ranks)} ended with {one.returncode}: {last}")
-    rows: Rows = json.loads(said[0][0])
+    command = [str(_mpirun()), "-n", str(size), sys.executable, "-m", _RANK, *_arguments("mpi", seconds)]
+    rows: Rows = answer_of([subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)])
     return rows
 
 

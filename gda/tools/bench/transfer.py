@@ -9,18 +9,17 @@ the NIC share the processor: a waiting kernel lets the NIC run in its own thread
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
 from gda.errors import CompileError, UnavailableError
 from gda.nic import Nic
 from gda.run import Kernel
+from gda.tools.bench.cpu_time import NIC_THREAD, by_thread
 from gda.tools.bench.load import Load, load_of
 from gda.tools.bench.sides import MOST_ROUNDS, CpuSide, KernelSide, Rounds, Side, summary
 from gda.tools.bench.triggers import KERNELS as TRIGGERS
@@ -28,7 +27,6 @@ from gda.tools.bench.triggers import Proxy
 
 __all__ = ["Cost", "ceiling_bytes_per_second", "measure_costs"]
 
-_NIC_THREAD = "gda-sim"
 _WARM_ROUNDS = 20
 _BYTES_A_LAUNCH = 1 << 28  # keeps a launch of large puts far from the kernel's deadline
 
@@ -73,20 +71,8 @@ class _Cpu:
         return time.process_time_ns() - (self._load.cpu_ns if self._load else 0)
 
     def _by_thread(self) -> dict[int, tuple[str, int]]:
-        """By number: name, nanoseconds."""
-        found = {}
-        for task in Path("/proc/self/task").iterdir():
-            number = int(task.name)
-            try:
-                name = (task / "comm").read_text().strip()
-                used = time.clock_gettime_ns((~number << 3) | 6)  # Linux: clock of a thread's CPU time
-            except OSError:  # it has ended meanwhile
-                continue
-            if number == threading.main_thread().native_id:
-                name = "main"
-            if self._load is None or number != self._load.thread:
-                found[number] = name, used
-        return found
+        load = self._load
+        return {number: one for number, one in by_thread().items() if load is None or number != load.thread}
 
     def since(self) -> dict[str, int]:
         """Nanoseconds by name: "main" is Python's, "ended" of threads that are no more."""
@@ -109,7 +95,7 @@ def _measure(side: Side, size: int, burst: int, seconds: float, load: Load | Non
         times.append(side.rounds(size, rounds, burst))
     wall = time.monotonic() - start
     used = cpu.since()
-    nic = used.get(_NIC_THREAD, 0)
+    nic = used.get(NIC_THREAD, 0)
     done = (load.flops() - flops) / wall if load else 0.0
     ns = np.concatenate(times)
     puts, total = len(ns) * burst, float(ns.sum())
