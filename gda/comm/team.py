@@ -99,11 +99,12 @@ class Team(Owner):
         if first is None:
             self._resources.callback(bootstrap.close)
         try:
-            begin = time.perf_counter()
-            self.nic = open_nic() if nic is None else nic
+            self._seconds: dict[str, float] = {}
+            self._cpu_seconds: dict[str, float] = {}
+            with self._timed("open the NIC"):
+                self.nic = open_nic() if nic is None else nic
             if nic is None:
                 self._resources.callback(self.nic._resources.close)
-            self._seconds = {"open the NIC": time.perf_counter() - begin}
             self.queues: list[list[QueuePair]] = [[] for _ in range(self.size)]
             self._table = Table(self.nic)
             self._resources.callback(self._table.close)
@@ -307,6 +308,11 @@ class Team(Owner):
         """How long each step of connecting took here, from gda.init() on."""
         return dict(self._seconds)
 
+    @property
+    def cpu_seconds(self) -> dict[str, float]:
+        """How much of `seconds` this rank's thread was at work; the rest it waited for others, or for a core."""
+        return dict(self._cpu_seconds)
+
     def report(self) -> str:
         """Who is there and what the connections cost, for people."""
         count = sum(len(queues) for queues in self.queues)
@@ -388,38 +394,37 @@ class Team(Owner):
 
     def _make_queues(self) -> list[QueuePair]:
         """Those that lead to one rank."""
-        with _turn:
-            begin, made = time.perf_counter(), []
+        made = []
+        with _turn, self._timed("make queue pairs"):
             for _ in range(self.queues_per_peer):
                 queue = self.nic.queue_pair(**self._options)
                 self._resources.callback(queue._resources.close)
                 made.append(queue)
-            self._took("make queue pairs", begin)
         return made
 
     def _connect_queues(self, queues: list[QueuePair], infos: list[bytes]) -> None:
-        with _turn:
-            begin = time.perf_counter()
+        with _turn, self._timed("connect"):
             for queue, info in zip(queues, infos, strict=True):
                 queue.connect(info)
-            self._took("connect", begin)
 
-    def _took(self, step: str, begin: float) -> None:
+    @contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        begin, cpu_begin = time.perf_counter(), time.thread_time()
+        yield
         self._seconds[step] = self._seconds.get(step, 0.0) + time.perf_counter() - begin
+        self._cpu_seconds[step] = self._cpu_seconds.get(step, 0.0) + time.thread_time() - cpu_begin
 
     def _connect_all(self) -> None:
         """One exchange for all: as many queue pairs as there are ranks, each connected once."""
         with _turn:
             self.queues = [self._make_queues() for _ in range(self.size)]
-        begin = time.perf_counter()
-        theirs = self._exchange_infos()
-        self._took("exchange", begin)
+        with self._timed("exchange"):
+            theirs = self._exchange_infos()
         with _turn:
             for queues, infos in zip(self.queues, theirs, strict=True):
                 self._connect_queues(queues, infos)
-        begin = time.perf_counter()
-        self.bootstrap.barrier()  # a request may come as soon as a peer is past this: all must be ready to receive
-        self._took("exchange", begin)
+        with self._timed("exchange"):
+            self.bootstrap.barrier()  # a request may come as soon as a peer is past this: all must be ready to receive
 
     def _rank_behind(self, qpn: int) -> int | None:
         return next((peer for peer, queues in enumerate(self.queues) if qpn in [q.qpn for q in queues]), None)

@@ -161,7 +161,8 @@ def test_raw_parts(nothing_left) -> None:
         table = formats.layouts["gda_window"].unpack(window.__gda_argument__("host")[1])
         assert (table["rank"], table["size"], table["mine"]["bytes"]) == (team.rank, 2, 4096)
         assert team.memory_bytes_per_connection == team.queues[0][0].memory_bytes > 16 * 64
-        assert set(team.seconds) == {"open the NIC", "make queue pairs", "exchange", "connect"}
+        assert set(team.seconds) == {"open the NIC", "make queue pairs", "exchange", "connect"} == set(team.cpu_seconds)
+        assert team.cpu_seconds["make queue pairs"] > 0 and team.cpu_seconds["connect"] > 0
         assert f"team of 2 by {team.bootstrap.carrier.name}" in team.report() and "4 queue pairs, 2 to" in team.report()
 
     teams(2, work, queues_per_peer=2, depth=16)
