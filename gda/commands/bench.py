@@ -15,7 +15,8 @@ def add(command: Add) -> None:
     """Declare the command: its arguments and what runs it."""
     bench = command(
         "bench",
-        help="what a kernel's puts cost: an overview, or post, latency, rate, bandwidth, cpu, collectives, exchanges",
+        help="what a kernel's puts cost: an overview, or post, latency, rate, bandwidth, cpu, collectives, exchanges, "
+        "connect",
         description="Without a command: puts posted by one kernel thread, time from put to completion by size, "
         "messages per second with several in flight, bandwidth of large writes. Medians of one run.",
         epilog="Each command explains what it measures: python -m gda bench post --help",
@@ -29,6 +30,7 @@ def add(command: Add) -> None:
         _transfer(of.add_parser(name, help=short, description=description + _SIDES, epilog=epilog))
     _collectives(of.add_parser)
     _exchanges(of.add_parser)
+    _connect(of.add_parser)
 
 
 _SIDES = (
@@ -164,6 +166,33 @@ def _exchanges(command: Add) -> None:
     parser.add_argument("--json", metavar="FILE", help="write the figures to this file too")
 
 
+def _connect(command: Add) -> None:
+    parser = command(
+        "connect",
+        help="what connecting costs a rank and a queue pair, by the number of ranks, as a table and a curve",
+        description="What gda.init() takes until a rank is connected: to make its queue pairs, to exchange their "
+        "addresses, to connect; and what memory. A rank has a queue pair to each rank, so its time should be a line "
+        "over their number, and the time and memory of a queue pair the same however many there are: the fitted line "
+        'stands below each table. Three ways: connect="all"; on demand, and then to all; on demand to the two ranks '
+        "beside it, which hardly grows with their number. Afterwards a signal goes round.",
+        epilog="Times are CPU time, which does not grow while a rank waits for others or for a core. Ranks are threads "
+        "of this process, on one NIC; with --processes each is a process with a NIC of its own. "
+        "example: python -m gda bench connect --ranks 2,4,8,16,32,64 --json connect.json --plot connect.png",
+    )
+    parser.add_argument(
+        "--ranks", default="2,4,8,16,32,64", metavar="N,...", help="how many ranks (default %(default)s)"
+    )
+    parser.add_argument("--processes", action="store_true", help="ranks are processes, which connect once each way")
+    parser.add_argument(
+        "--depth", type=int, default=16, metavar="N", help="work requests of a queue pair's ring (default %(default)s)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=0.5, metavar="S",
+        help="repeat each number of ranks for so long, once at least; the median counts (default %(default)s)",
+    )  # fmt: skip
+    _outputs(parser)
+
+
 def run(options: argparse.Namespace) -> int:
     """Measure and show; 0."""
     if options.measure is None:
@@ -175,6 +204,11 @@ def run(options: argparse.Namespace) -> int:
         from gda.tools.bench.exchanges import exchanges
 
         exchanges(options)
+        return 0
+    if options.measure == "connect":
+        from gda.tools.bench.connect import connect
+
+        connect(options)
         return 0
     from gda.tools.bench import report
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What connecting costs grows with the peers of a rank and with nothing else; figures: connect_bench.py."""
+"""What connecting costs grows with the peers of a rank and with nothing else; figures: `gda bench connect`."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,6 @@ import gda
 from gda import attach
 from gda.comm import Team, threads
 from tests.comm.conftest import whole_world
-
-BENCH = Path(__file__).with_name("connect_bench.py")
 
 
 def cost(size: int) -> tuple[int, int, int]:
@@ -59,9 +58,16 @@ def test_on_demand_costs_what_is_asked_for(nothing_left) -> None:
         assert set(whole_world(6, rank)) == {6 * 3 * each}
 
 
-def test_twelve_processes_on_few_cores() -> None:
-    """Each has a NIC of its own, whose thread sleeps while there is nothing to do: they do not starve one another."""
-    command = [sys.executable, str(BENCH), "--processes", "12"]
+def test_twelve_processes_on_few_cores(tmp_path: Path) -> None:
+    """Each has a NIC of its own, whose thread sleeps while there is nothing to do: they do not starve one another.
+
+    They connect in every way, and each time a signal goes round.
+    """
+    file = tmp_path / "connect.json"
+    command = [sys.executable, "-m", "gda", "bench", "connect", "--ranks", "12", "--processes", "--json", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert "12 processes: team" in done.stdout and "12 queue pairs, 1 to each rank" in done.stdout
+    data = json.loads(file.read_text())
+    assert [(row["ranks"], row["queue_pairs"]) for row in data["rows"]] == [(12, 12), (12, 12), (12, 3)]
+    assert data["ranks_are"] == "processes" and all(0 < row["signal_s"] < 150 for row in data["rows"])
+    assert all(0 < row["make_s"] + row["connect_s"] < row["rank_s"] for row in data["rows"])

@@ -400,7 +400,7 @@ def test_transfers_draw(on_cpu: None, measure: str, tmp_path: Path) -> None:
     assert min(png_size(file)) > 100
 
 
-@pytest.mark.parametrize("measure", ["post", "collectives", *TRANSFERS])
+@pytest.mark.parametrize("measure", ["post", "collectives", "connect", *TRANSFERS])
 def test_help_teaches(measure: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["bench", measure, "--help"])

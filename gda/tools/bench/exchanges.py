@@ -17,7 +17,6 @@ from typing import Protocol
 import gda
 from gda.comm import Team, threads
 from gda.comm.bootstrap import Carrier
-from gda.errors import ArgumentError
 from gda.tools.bench import show
 from gda.tools.bench.present import size_text
 
@@ -91,12 +90,7 @@ def exchanges(options: argparse.Namespace) -> None:
     """`bench exchanges`."""
     show.check_outputs(options.json, None)
     show.check_seconds(options.seconds)
-    try:
-        ranks = [int(word) for word in options.ranks.split(",")]
-    except ValueError:
-        ranks = []
-    if not ranks or not all(1 <= size <= 64 for size in ranks):
-        raise ArgumentError(f"--ranks {options.ranks}: numbers from 1 to 64 are wanted", "for example --ranks 2,4,8")
+    ranks = show.ranks_of(options.ranks, 64)
     times = measure_exchanges(ranks, seconds=options.seconds)
     with gda.open() as nic:
         where = gda.Kernel("#include <gda/kernels/barrier.h>\n").where

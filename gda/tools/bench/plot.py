@@ -17,6 +17,7 @@ _TITLE = 120  # letters of a line
 _ROW = 0.2  # inches a bar
 _CURVES = 5.0  # inches: the height of a panel that stands alone in its row; two a row are lower
 _CURVES_OF_TWO = 3.8
+_LEGEND = 0.06  # of the height: a line of it
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Bars:
         for number, (label, values) in enumerate(self.series.items()):
             places = [i + height * (number - (len(self.series) - 1) / 2) for i in range(len(self.names))]
             drawn = axes.barh(places, [v or float("nan") for v in values], height, label=label)
-            axes.bar_label(drawn, [_number(v) for v in values], padding=2, fontsize=6)
+            axes.bar_label(drawn, [_number(v or None) for v in values], padding=2, fontsize=6)
         axes.set_yticks(range(len(self.names)), self.names, fontsize=8)
         axes.invert_yaxis()
         axes.set_xscale("log")
@@ -52,12 +53,16 @@ class Bars:
 
 @dataclass(frozen=True)
 class Curves:
-    """Lines of (x, y) on logarithmic axes; `ceilings` are dashed, each with its own pattern."""
+    """Lines of (x, y) on logarithmic axes; `ceilings` are dashed, each with its own pattern.
+
+    `logarithmic` says so of each axis; one that is not begins at zero.
+    """
 
     labels: tuple[str, str]
     lines: Mapping[str, Points]
     ceilings: Mapping[str, Points] = field(default_factory=dict)
     title: str = ""
+    logarithmic: tuple[bool, bool] = (True, True)
 
     def height(self, columns: int) -> float:
         """Inches."""
@@ -72,8 +77,15 @@ class Curves:
                 *zip(*points, strict=True), linestyle=("--", ":", "-.")[number % 3], linewidth=1, color="black",
                 label=label,
             )  # fmt: skip
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
+        if self.logarithmic[0]:
+            axes.set_xscale("log", base=2)
+        else:
+            axes.set_xlim(left=0)
+        if self.logarithmic[1]:
+            axes.set_yscale("log")
+        else:
+            highest = max((y for points in self.lines.values() for _, y in points), default=1.0)
+            axes.set_ylim(0, highest * (1.1 + _LEGEND * len(self.lines)))  # room for the legend
         axes.xaxis.set_major_formatter(lambda x, _: _number(x))
         axes.tick_params(axis="both", which="both", labelsize=7)
         axes.set_xlabel(self.labels[0], fontsize=8)
@@ -82,7 +94,7 @@ class Curves:
 
 
 def _number(value: float | None) -> str:
-    return "" if not value else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return "" if value is None else "0" if value == 0 else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def draw(file: str, title: str, panels: Sequence[Bars | Curves], columns: int = 1) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "count_text",
     "print_heading",
     "print_table",
+    "ranks_of",
     "rate_text",
     "read_other",
     "time_text",
@@ -91,6 +92,17 @@ def check_seconds(seconds: float) -> None:
     """Refuse what would never end, or measure nothing."""
     if not 0.001 <= seconds <= 60:
         raise ArgumentError(f"--seconds {seconds:g} is outside 0.001..60", "0.2 is long enough for most")
+
+
+def ranks_of(text: str, most: int) -> list[int]:
+    """The numbers of --ranks."""
+    try:
+        ranks = [int(word) for word in text.split(",")]
+    except ValueError:
+        ranks = []
+    if not ranks or not all(1 <= size <= most for size in ranks):
+        raise ArgumentError(f"--ranks {text}: numbers from 1 to {most} are wanted", "for example --ranks 2,4,8")
+    return ranks
 
 
 def print_heading(text: str) -> None:
