@@ -10,21 +10,53 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gda import formats
 from gda.comm.arguments import seconds, whole
 from gda.comm.kernels import kernels_of
 from gda.comm.part import Index, Part, pieces, same_pieces
 from gda.comm.table import Table
 from gda.errors import ArgumentError, BootstrapError
-from gda.nic import Memory, RemoteMemory
+from gda.nic import Memory, Nic, RemoteMemory
 from gda.nic.lifetime import Owner, Resources
 
 if TYPE_CHECKING:
     from gda.comm.team import Team
 
-__all__ = ["Window", "which"]
+__all__ = ["Window", "memory_of", "which"]
 
 _RIGHTS = ("remote_write", "remote_read", "remote_atomic", "local_write")
+
+
+def memory_of(
+    nic: Nic, buffer: Any, placement: str = "host", access: tuple[str, ...] | None = None, shared: bool = False
+) -> Memory:
+    """What a window or collective is made of: so many bytes to allocate, or an array to register.
+
+    An empty array has memory, too, of which nothing is told: collectives of nothing are as good as others.
+    """
+    if isinstance(buffer, int | np.integer) and not isinstance(buffer, bool):
+        if buffer != 0:
+            return Memory.allocate(nic, int(buffer), placement, access)
+        shape, item = (0,), 1
+    elif _bytes_of(buffer) == 0:
+        shape, item = tuple(getattr(buffer, "shape", (0,))), int(getattr(buffer, "itemsize", 1))
+    else:
+        return nic.register(buffer, access=access, shared=shared)
+    memory = Memory.allocate(nic, 1, access=access)
+    memory.bytes, memory.shape = 0, shape
+    memory.strides = tuple(item * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return memory
+
+
+def _bytes_of(buffer: Any) -> int | None:
+    """None: it does not say."""
+    found = getattr(buffer, "nbytes", None)
+    try:
+        return int(memoryview(buffer).nbytes if found is None else found)
+    except (TypeError, ValueError):
+        return None
 
 
 def which(queue: int) -> int:
@@ -52,10 +84,7 @@ class Window(Owner):
         self.team = team
         self._own(Resources(self._call, team._resources))
         try:
-            if isinstance(buffer, int) and not isinstance(buffer, bool):
-                self.memory = Memory.allocate(team.nic, buffer, placement, access)
-            else:
-                self.memory = team.nic.register(buffer, access=access, shared=shared)
+            self.memory = memory_of(team.nic, buffer, placement, access, shared)
             self._resources.callback(self.memory._resources.close)
             self.bytes = self.memory.bytes
             self.remote: list[RemoteMemory] = []
@@ -81,7 +110,8 @@ class Window(Owner):
         """
         self._resources.check()
         shape, strides = self.memory.shape, self.memory.strides
-        offset, bytes, count, stride = pieces(shape, strides, self.memory.bytes // math.prod(shape), index)
+        item = self.memory.bytes // max(1, math.prod(shape)) or 1
+        offset, bytes, count, stride = pieces(shape, strides, item, index)
         return Part(self, offset, bytes, count, stride)
 
     def part(self, offset: int = 0, bytes: int | None = None, count: int = 1, stride: int = 0) -> Part:

@@ -75,3 +75,49 @@ def test_numbers_that_are_none(nothing_left) -> None:
                 call(team, np.zeros((2, 4)))
 
     teams(2, work)
+
+
+def test_rows_are_not_sent_from_where_others_arrive(nothing_left) -> None:
+    """They had arrived changed, or not, by who was faster."""
+
+    def work(team: Team) -> None:
+        rows, back = np.zeros((8, 4)), np.zeros((8, 4))
+        with pytest.raises(ArgumentError, match="source and target overlap"):
+            team.all_to_all_v(rows, rows)
+        with pytest.raises(ArgumentError, match="source and target overlap"):
+            team.all_to_all_v(rows[:5], rows[4:])
+        with pytest.raises(ArgumentError, match="results and the window for the way back overlap"):
+            team.all_to_all_v(back, rows, rows)
+        moe = team.all_to_all_v(rows[:4], rows[4:], rows[:4])  # rows come back to where they were
+        moe.dispatch([1, 1], deadline_s=30)
+        moe.combine(deadline_s=30)
+
+    teams(2, work)
+
+
+def test_nothing_is_as_good_as_something(nothing_left) -> None:
+    """Empty arrays had been refused where a number of bytes could be nought: a rank may have no tokens."""
+
+    def work(team: Team) -> None:
+        nothing = np.zeros((2, 0), np.float32)
+        team.broadcast(nothing)(root=1, deadline_s=30)
+        team.all_gather(nothing)(deadline_s=30)
+        team.all_to_all(nothing, nothing.copy())(deadline_s=30)
+        team.all_reduce(nothing)(deadline_s=30)
+        team.reduce_scatter(nothing)(deadline_s=30)
+        tokens = np.full((4 * team.rank, 8), 7, np.int16)  # rank 0 has none
+        arrived = np.zeros((4, 8), np.int16)
+        moe = team.all_to_all_v(tokens, arrived)
+        came = moe.dispatch([0, 0] if team.rank == 0 else [3, 1], deadline_s=30)
+        assert [rows.count for rows in came] == [0, 3 if team.rank == 0 else 1]
+        assert (arrived == 7).sum() == 8 * (3 if team.rank == 0 else 1)
+        window = team.window(nothing)
+        assert window.bytes == 0 and window[0] == window.part() and team.window(0).bytes == 0
+        window.put(1 - team.rank)
+        signals = team.signals(1)
+        signals.put_signal(1 - team.rank, 0, window.part())
+        signals.wait(0, 1, deadline_s=30)
+        assert team.window(np.int64(16)).bytes == 16  # a number, not an array of one
+        team.barrier()
+
+    teams(2, work)
