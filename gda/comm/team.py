@@ -20,7 +20,7 @@ from gda.comm.arguments import seconds, whole
 from gda.comm.bootstrap import DEADLINE_S, Bootstrap, Carrier, Identity, carrier_from, lost
 from gda.comm.meeting import Meeting
 from gda.comm.table import Table
-from gda.errors import ArgumentError, CompletionError, DeadlineError, NotConnectedError
+from gda.errors import ArgumentError, CompletionError, DeadlineError, NotConnectedError, QueueFullError
 from gda.locks import Lock
 from gda.nic import Memory, Nic, QueuePair
 from gda.nic import open as open_nic
@@ -286,7 +286,7 @@ class Team(Owner):
         """
         try:
             yield
-        except (CompletionError, DeadlineError) as error:
+        except (CompletionError, DeadlineError, QueueFullError) as error:
             error.rank = peer if error.rank is None else error.rank
             if error.rank is None and error.qpn:
                 error.rank = self._rank_behind(error.qpn)
@@ -294,6 +294,8 @@ class Team(Owner):
             if dead:
                 first = next((one for one in dead if one.rank == error.rank), dead[0])
                 raise lost(first, f"{self.bootstrap.fate(first.rank)} ({error.message})") from error
+            if error.rank is not None and str(self.ranks[error.rank]) not in error.message:
+                error.message += f"; at the other end is {self.ranks[error.rank]}"
             raise
 
     # -------------------------------------------------------------------------------------------------- what it costs

@@ -24,6 +24,8 @@ from gda.errors import (
     DeviceStatusError,
     HandleError,
     OutOfBoundsError,
+    PeerLostError,
+    QueueFullError,
 )  # fmt: skip
 from tests.comm.conftest import teams, whole_world, world
 
@@ -306,8 +308,25 @@ def test_naming_names_the_rank_that_does_not_answer(kernel, nothing_left) -> Non
         team.barrier()
         with pytest.raises(DeviceStatusError) as caught:
             window.put(1, deadline_s=10)
-        assert caught.value.rank == 1
+        assert caught.value.rank == 1 and f"; at the other end is {team.ranks[1]}\n  try: " in str(caught.value)
         assert caught.value.operation == "RDMA write"  # the request is read back from the right queue
         team.barrier()
 
     teams(2, work)
+
+
+def test_a_full_queue_names_the_rank_that_does_not_empty_it(nothing_left) -> None:
+    """It had no rank, and one that had died was not looked for."""
+    error = QueueFullError("kernel send: the queue is full")
+
+    def work(team: Team) -> None:
+        error.rank = None
+        error.qpn = team.queues[0][0].qpn
+        with pytest.raises(QueueFullError, match="at the other end is rank 0") as caught, team.naming():
+            raise error
+        assert caught.value.rank == 0
+        team.bootstrap.leave(failed=True)
+        with pytest.raises(PeerLostError, match="left by an exception"), team.naming():
+            raise error
+
+    teams(1, work)

@@ -20,7 +20,7 @@ from gda.comm.arguments import seconds, whole
 from gda.comm.kernels import kernels_of
 from gda.comm.signal import Signals
 from gda.comm.window import Window
-from gda.errors import ArgumentError, ClosedError, CompletionError, DeadlineError, OutOfBoundsError
+from gda.errors import ArgumentError, ClosedError, CompletionError, DeadlineError, OutOfBoundsError, QueueFullError
 from gda.nic.lifetime import Owner, Resources
 from gda.run import Kernel
 
@@ -147,7 +147,7 @@ class Collective(Owner):
                 if isinstance(error, OutOfBoundsError) and (told := self._refused(error)) is not None:
                     raise told from error
                 self._failed = str(error).split("\n")[0] or type(error).__name__
-                if isinstance(error, (CompletionError, DeadlineError)):
+                if isinstance(error, (CompletionError, DeadlineError, QueueFullError)):
                     error.rank = self._missed()
                 raise
 

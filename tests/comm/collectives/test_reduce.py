@@ -323,6 +323,7 @@ def test_a_rank_that_does_not_come_is_named_within_the_deadline(nothing_left) ->
                 begin = time.monotonic()
                 with pytest.raises(DeadlineError) as caught:
                     reduce(deadline_s=0.2)
+                assert f"at the other end is {team.ranks[(team.rank - 1) % 3]}" in str(caught.value)
                 assert caught.value.rank == (team.rank - 1) % 3 and time.monotonic() - begin < 20
                 with pytest.raises(ClosedError, match="failed before"):
                     reduce()
