@@ -11,6 +11,7 @@ import contextlib
 import os
 import socket
 import time
+from collections import Counter
 from pathlib import Path
 
 from gda import config
@@ -52,10 +53,11 @@ def carrier(rank: int, size: int, place: str, deadline_s: float) -> Carrier:
             "the ranks have no place to meet: GDA_RENDEZVOUS is not set",
             "name an empty directory that all see, or tcp://HOST:PORT of rank 0, the same for all",
         )
-    if place.startswith("tcp://"):
+    scheme, found, _ = place.partition("://")
+    if found:
         host, colon, port = place.removeprefix("tcp://").rpartition(":")
-        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise ArgumentError(f"{place!r} is not tcp://HOST:PORT", "for example tcp://127.0.0.1:29400")
+        if scheme != "tcp" or not colon or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            raise ArgumentError(f"{place!r} is not tcp://HOST:PORT", "as in tcp://127.0.0.1:29400; or a directory")
         return TcpCarrier(rank, size, host.strip("[]"), int(port), deadline_s)
     return DirectoryCarrier(rank, size, place)
 
@@ -96,19 +98,32 @@ class _Wait:
         return str(self.watch.ranks[rank]) if rank < len(self.watch.ranks) else f"rank {rank}"
 
 
+_worlds: Counter[tuple[str, int]] = Counter()  # how many this process has been in: by directory and rank
+
+
 class DirectoryCarrier:
-    """Files in a directory that all ranks see: PHASE.RANK, each there at once and complete, or not at all."""
+    """Files in a directory that all ranks see: PHASE.RANK, each there at once and complete, or not at all.
+
+    The second world of a program, and those after it, have a directory in it each: a rank may begin one while another
+    is still in the one before.
+    """
 
     def __init__(self, rank: int, size: int, directory: str | os.PathLike[str]) -> None:
         self.rank, self.size = rank, size
-        self.directory = Path(directory)
+        self._number = os.path.realpath(directory), rank
+        count = _worlds[self._number]
+        self.directory = Path(directory) / f"again-{count}" if count else Path(directory)
         self.name = f"directory {self.directory}"
         self._own: list[Path] = []
+        self._phase = 0
         self._is_joined = False  # whether all ranks have met here once
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise BootstrapError(f"cannot meet in {self.directory}: {error}", rank=rank) from error
+            raise BootstrapError(
+                f"cannot meet in {self.directory}: {error}", rank=rank,
+                advice="GDA_RENDEZVOUS is an empty directory that all ranks may write to, or tcp://HOST:PORT of rank 0",
+            ) from error  # fmt: skip
 
     def exchange(self, data: bytes, phase: int, deadline_s: float, watch: Watch) -> list[bytes]:
         """See Carrier."""
@@ -120,7 +135,9 @@ class DirectoryCarrier:
             with contextlib.suppress(OSError):
                 own.unlink(missing_ok=True)  # who comes later must not believe that this rank goes on
             raise
-        self._is_joined = True
+        self._is_joined, self._phase = True, phase
+        if phase == 1:  # what a Bootstrap begins with is done
+            _worlds[self._number] += 1
         # All have begun this phase, so all have read what was before it.
         for path in self._own[:-1]:
             path.unlink(missing_ok=True)
@@ -133,11 +150,23 @@ class DirectoryCarrier:
         while missing := [rank for rank in range(self.size) if rank not in found]:
             gone = [rank for rank in missing if self._path("closed", rank).exists()]
             for rank in missing:
-                with contextlib.suppress(FileNotFoundError):
+                try:
                     found[rank] = self._path(phase, rank).read_bytes()
+                except FileNotFoundError:
+                    pass
+                except OSError as error:
+                    raise BootstrapError(
+                        f"phase {phase}: the record of {wait.name(rank)} cannot be read: {error}", rank=rank,
+                        phase=phase, advice="all ranks must be able to read there, and nothing else may be there: "
+                        "take an empty directory",
+                    ) from error  # fmt: skip
             for rank in gone:  # looked for before its record: what it has left is there
                 if rank not in found:
-                    raise closed(wait.name(rank), rank, phase)
+                    wait.watch.look([rank])  # by an exception?
+                    gone_error = closed(wait.name(rank), rank, phase)
+                    if phase < 2:
+                        gone_error.advice += f"; or an earlier run left that word in {self.directory}: empty it"
+                    raise gone_error
             if len(found) == self.size:
                 break
             wait.pause([rank for rank in missing if rank not in found])
@@ -154,11 +183,13 @@ class DirectoryCarrier:
         with contextlib.suppress(OSError):
             self._path("closed", self.rank).touch()
             if all(self._path("closed", rank).exists() for rank in range(self.size)):
-                for rank in range(self.size):
-                    for path in self.directory.glob(f"[0-9]*.{rank}"):
-                        path.unlink(missing_ok=True)
+                for rank in range(self.size):  # of a phase that is over each has taken its record away
+                    for phase in range(self._phase - 1, self._phase + 2):
+                        self._path(phase, rank).unlink(missing_ok=True)
                 for rank in range(self.size):
                     self._path("closed", rank).unlink(missing_ok=True)
+                if self.directory.name.startswith("again-"):
+                    self.directory.rmdir()
 
     def _path(self, phase: int | str, rank: int) -> Path:
         return self.directory / f"{phase}.{rank}"

@@ -61,6 +61,49 @@ def test_a_directory_is_empty_afterwards(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("by", ["directory", "tcp"])
+@pytest.mark.parametrize("order", ["one after the other", "both at once"])
+def test_a_program_may_have_several_worlds(tmp_path: Path, by: str, order: str) -> None:
+    """In a directory the files of one were taken for those of the next, or taken away."""
+    place = str(tmp_path) if by == "directory" else f"tcp://127.0.0.1:{free_port()}"
+
+    def work(rank: int) -> None:
+        kept: list[Bootstrap] = []
+        for count in range(4):
+            meeting = Bootstrap(rendezvous.carrier(rank, 3, place, 20), deadline_s=20)
+            assert meeting.allgather(bytes([count])) == [bytes([count])] * 3
+            kept.append(meeting)
+            if order == "one after the other":
+                time.sleep(0.05 * ((rank + count) % 3))  # another is the last one each time
+                kept.pop().close()
+        for count, meeting in enumerate(kept):
+            assert meeting.allgather(bytes([count])) == [bytes([count])] * 3
+        for meeting in kept:
+            meeting.close()
+
+    whole_world(3, work)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_a_record_in_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "0.1").mkdir()
+    with pytest.raises(BootstrapError, match=r"phase 0: the record of rank 1 cannot be read: .*Is a directory"):
+        Bootstrap(rendezvous.carrier(0, 2, str(tmp_path), 1), deadline_s=1)
+
+
+def test_a_word_that_an_earlier_run_has_left(tmp_path: Path) -> None:
+    (tmp_path / "closed.1").touch()
+    with pytest.raises(BootstrapError, match=r"phase 0: rank 1 has closed its team.*\n.*an earlier run left that word"):
+        Bootstrap(rendezvous.carrier(0, 2, str(tmp_path), 1), deadline_s=1)
+
+
+@pytest.mark.parametrize("place", ["http://here:80", "TCP://here:80", "file:///tmp/here"])
+def test_a_place_that_is_no_place(place: str) -> None:
+    """It had been made, as a directory of that name, and the ranks had waited in it."""
+    with pytest.raises(ArgumentError, match="is not tcp://HOST:PORT"):
+        rendezvous.carrier(0, 2, place, 1)
+
+
 def test_who_does_not_come_is_named(carriers) -> None:
     with pytest.raises(DeadlineError, match="phase 0: nothing came from rank 1"):
         Bootstrap(carriers(0, 2), deadline_s=0.2)
