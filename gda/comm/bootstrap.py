@@ -262,7 +262,8 @@ def find(deadline_s: float = DEADLINE_S) -> Carrier:
     """The carrier of the launcher at hand.
 
     GDA_BOOTSTRAP decides, or (auto) the first of: GDA_RANK is set; torch.distributed is initialized; torchrun's
-    environment; mpirun's environment; else this process is a world of its own.
+    environment; mpirun's environment; else this process is a world of its own. Where GDA_SIZE or GDA_RENDEZVOUS says
+    otherwise and GDA_RANK nothing, that is an ArgumentError.
     """
     from gda.comm import launchers, rendezvous
 
@@ -274,6 +275,8 @@ def find(deadline_s: float = DEADLINE_S) -> Carrier:
         return launchers.TorchCarrier(deadline_s)
     if wanted == "mpi" or (wanted == "auto" and launcher == "mpirun"):
         return launchers.MpiCarrier(deadline_s)
+    if config.get("GDA_SIZE") or config.get("GDA_RENDEZVOUS"):  # of shells, where GDA_RANK was forgotten
+        return rendezvous.from_environment(deadline_s)
     return threads(1)[0]
 
 

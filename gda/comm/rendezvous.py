@@ -44,6 +44,8 @@ def from_environment(deadline_s: float) -> Carrier:
 
 def carrier(rank: int, size: int, place: str, deadline_s: float) -> Carrier:
     """The carrier for this rank; `place` is tcp://HOST:PORT or a directory."""
+    if size < 1:
+        raise ArgumentError(f"a world of {size} ranks (GDA_SIZE)", "at least 1, the same number for all processes")
     if not 0 <= rank < size:
         raise ArgumentError(f"rank {rank} of {size}: ranks count from 0 to {size - 1}")
     if size == 1:

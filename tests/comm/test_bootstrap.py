@@ -363,6 +363,8 @@ def test_identities() -> None:
     "rank, size, place, words",
     [
         ("1", "", "x", "GDA_SIZE='' is not"), ("-1", "2", "x", "GDA_RANK='-1' is not"), ("2", "2", "x", "rank 2 of 2"),
+        ("", "2", "x", "GDA_RANK='' is not"), ("", "2", "", "GDA_RANK='' is not"), ("", "", "x", "GDA_RANK='' is not"),
+        ("0", "0", "x", "a world of 0 ranks"),
         ("0", "2", "", "GDA_RENDEZVOUS is not set"), ("0", "2", "tcp://host", "is not tcp://HOST:PORT"),
         ("0", "2", "tcp://host:70000", "is not tcp://HOST:PORT"),
     ],
