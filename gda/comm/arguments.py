@@ -12,8 +12,11 @@ from typing import Any
 
 from gda.errors import ArgumentError
 
-__all__ = ["seconds", "whole", "wholes"]
+__all__ = ["CALL_S", "seconds", "whole", "wholes"]
 
+# The deadline of what goes to other ranks, where none is given: windows, signals, collectives. It is for peers that are
+# silent; a rank of this host that has died is named by its end, at once.
+CALL_S = 30.0
 _LONGEST_S = 1e9
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gda import formats
-from gda.comm.arguments import seconds, whole
+from gda.comm.arguments import CALL_S, seconds, whole
 from gda.comm.bootstrap import lost
 from gda.comm.kernels import kernels_of
 from gda.comm.part import Part, same_pieces
@@ -73,8 +73,9 @@ class Signals(Window):
         return int.from_bytes(self.memory.read(self._offset(index), _WORD), "little")
 
     def signal(
-        self, peer: int, index: int, value: int = 1, operation: str = "add", *, queue: int = 0, deadline_s: float = 5.0
-    ) -> None:
+        self, peer: int, index: int, value: int = 1, operation: str = "add", *, queue: int = 0,
+        deadline_s: float = CALL_S,
+    ) -> None:  # fmt: skip
         """Add `value` to a signal of the peer, or "set" it, behind all that was posted to that queue before."""
         word, limit = self._word(peer, operation), seconds("deadline_s", deadline_s)
         at, value = self._offset(index) // _WORD, whole("value", value) % _WORDS
@@ -85,7 +86,7 @@ class Signals(Window):
 
     def put_signal(
         self, peer: int, index: int, to: Part, source: Part | Memory | None = None, *, value: int = 1,
-        operation: str = "add", queue: int = 0, deadline_s: float = 5.0,
+        operation: str = "add", queue: int = 0, deadline_s: float = CALL_S,
     ) -> None:  # fmt: skip
         """Put `source` to a part of another window at the peer, with a signal behind it (one piece: one submission)."""
         word, limit = self._word(peer, operation), seconds("deadline_s", deadline_s)
@@ -112,7 +113,7 @@ class Signals(Window):
                 )  # fmt: skip
             launch.wait(limit + 1)
 
-    def fetch_add(self, peer: int, index: int, value: int = 1, *, queue: int = 0, deadline_s: float = 5.0) -> int:
+    def fetch_add(self, peer: int, index: int, value: int = 1, *, queue: int = 0, deadline_s: float = CALL_S) -> int:
         """Add to a signal of the peer; what it was before. So a counter hands out each number once."""
         self._word(peer, "add")
         limit = seconds("deadline_s", deadline_s)
@@ -127,7 +128,7 @@ class Signals(Window):
         return int.from_bytes(self._fetched.read(0, _WORD), "little")
 
     def wait(
-        self, index: int, value: int, until: str = ">=", *, peer: int | None = None, deadline_s: float = 5.0
+        self, index: int, value: int, until: str = ">=", *, peer: int | None = None, deadline_s: float = CALL_S
     ) -> int:
         """Wait until this rank's signal has reached `value` (">="), is that ("==") or is not ("!="); what it is then.
 
@@ -173,7 +174,7 @@ class Signals(Window):
         data = self.memory.read(self.count * _WORD, self.count * _WORD)
         return [int.from_bytes(data[at : at + _WORD], "little") for at in range(0, len(data), _WORD)]
 
-    def wait_next(self, index: int, step: int = 1, *, peer: int | None = None, deadline_s: float = 5.0) -> int:
+    def wait_next(self, index: int, step: int = 1, *, peer: int | None = None, deadline_s: float = CALL_S) -> int:
         """Wait for `step` more than what this rank has waited for so far: rolling epochs, never set back to zero."""
         at = self._offset(index) + self.count * _WORD
         value = (int.from_bytes(self.memory.read(at, _WORD), "little") + whole("step", step, 0)) % _WORDS

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gda import formats
-from gda.comm.arguments import seconds, whole
+from gda.comm.arguments import CALL_S, seconds, whole
 from gda.comm.kernels import kernels_of
 from gda.comm.part import Index, Part, pieces, same_pieces
 from gda.comm.table import Table
@@ -132,7 +132,7 @@ class Window(Owner):
     # ----------------------------------------------------------------------------------------------------------- verbs
     def put(
         self, peer: int, to: Part | None = None, source: Part | Memory | None = None, *, queue: int = 0,
-        deadline_s: float = 5.0,
+        deadline_s: float = CALL_S,
     ) -> None:  # fmt: skip
         """Write to a part of the peer's window (default: all of it) from `source`, and wait for completion.
 
@@ -151,7 +151,7 @@ class Window(Owner):
 
     def get(
         self, peer: int, of: Part | None = None, into: Part | Memory | None = None, *, queue: int = 0,
-        deadline_s: float = 5.0,
+        deadline_s: float = CALL_S,
     ) -> None:  # fmt: skip
         """Read a part of the peer's window into this rank's memory, default: to the same part. Errors: as of put()."""
         there, here, memory = self._checked(peer, of, into, "remote_read")

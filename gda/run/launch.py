@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gda import attach, notes, present
@@ -73,9 +73,10 @@ class Launch:
         """Whether the kernel has ended; never waits."""
         return not self._given_up and self._ended(0)
 
-    def wait(self, deadline_s: float | None = None) -> None:
+    def wait(self, deadline_s: float | None = None, *, meanwhile: Callable[[], object] | None = None) -> None:
         """Wait for the end, at most `deadline_s` seconds from now (default: the Kernel's deadline_s).
 
+        `meanwhile` is called every 50 ms as long as it lasts.
         Raises DeadlineError when the kernel has not ended (it is given up then), what the kernel reported through
         `gda_status* status`, or DeviceStatusError when its threads blocked each other.
         """
@@ -94,6 +95,8 @@ class Launch:
             while not self._ended(min(_POLL_S, max(0.0, end - time.monotonic()))):
                 if time.monotonic() >= end:
                     self._give_up(limit)
+                if meanwhile is not None:
+                    meanwhile()
         except KeyboardInterrupt:
             self._run.abort()
             raise

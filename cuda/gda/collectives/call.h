@@ -17,13 +17,15 @@
 // Words, of signals (strictly ordered) that serve one collective alone; N ranks, 2N + 2 words for each channel:
 //   [peer]      how far the peer's bytes have arrived here, as a count of steps; set by that peer alone
 //   [N + peer]  to which call the peer has come, as the count of steps at its first; set by that peer alone
-//   [2N]        after a failure, the rank that was waited for, plus one (0: none); of this rank alone
+//   [2N]        after a failure, the rank that was waited for, plus one (0: none); of this rank alone. Its host sets it
+//               while a call waits, where a rank is lost: the call stops (patience.h)
 //   [2N + 1]    the steps of all calls so far: this rank's own count
 //   behind it what a collective needs beside: all_to_all_v.h
 // Counts only grow and go round 2^64, so nothing is set back between calls. After a failure the words of ranks differ:
 // the signals are of no use any more. Channels share nothing but, where a peer has fewer queues, those.
 #pragma once
 
+#include <gda/collectives/patience.h>
 #include <gda/comm.h>
 
 namespace gda {
@@ -44,14 +46,6 @@ GDA_COLD gda_ticket tell_in_call(const gda_team& team, uint32_t peer, const gda_
                                  const T& value, uint32_t channel) {
     return gda_put_value(gda_queue_of(team, peer, channel), gda_memory_of(signals, peer), word * sizeof(uint64_t),
                          value, GDA_MORE);
-}
-GDA_DEVICE uint64_t nanoseconds_until(uint64_t end_ns) {
-    uint64_t now = target::clock_ns();
-    return now < end_ns ? end_ns - now : 0;
-}
-GDA_COLD gda_status await_in_call(const uint64_t* word, uint64_t value, uint64_t end_ns) {
-    if (gda_test_signal(word, GDA_REACHED, value) == GDA_OK) return GDA_OK;
-    return gda_wait_signal(word, GDA_REACHED, value, nanoseconds_until(end_ns));
 }
 GDA_COLD gda_status flush_in_call(gda_qp* queue, uint64_t end_ns) {
     return gda_flush(queue, nanoseconds_until(end_ns));
@@ -129,7 +123,7 @@ struct collective_call {
     }
 
     GDA_MEMBER void await_word(uint64_t word, uint64_t value, uint32_t peer) {
-        if (status == 0) note(peer, await_in_call(own_word(word), value, end_ns));
+        if (status == 0) note(peer, await_unless_stopped(own_word(word), value, end_ns, own_word(2 * team.size)));
     }
 
     GDA_MEMBER uint64_t* own_word(uint64_t word) const {

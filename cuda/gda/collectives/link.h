@@ -9,12 +9,13 @@
 // Words of the signals window, for each link: how far the other side has sent (set by it, behind the data), how far it
 // has taken what this side sent (set by it), and this rank's own two counts, which no other touches. Counts are of
 // steps, the same on both sides, only grow and go round 2^64: nothing is reset between calls. A channel's links lie
-// behind the words that call.h tells of, of which one is used: [2N], the rank that was waited for when a call failed.
-// The staging window has room for equally many slots of each link: LINK_SLOTS to receive in and, where the protocol
-// packs, as many to send from.
+// behind the words that call.h tells of, of which one is used: [2N], the rank that was waited for when a call failed,
+// or that is lost, as the host says. The staging window has room for equally many slots of each link: LINK_SLOTS to
+// receive in and, where the protocol packs, as many to send from.
 #pragma once
 
 #include <gda/collectives/element.h>
+#include <gda/collectives/patience.h>
 #include <gda/comm.h>
 
 namespace gda {
@@ -41,8 +42,10 @@ GDA_COLD gda_status link_wait(gda_qp* queue, gda_ticket ticket, uint64_t deadlin
     return gda_wait_block(queue, ticket, deadline_ns);
 }
 GDA_COLD gda_status link_flush(gda_qp* queue, uint64_t deadline_ns) { return gda_flush_block(queue, deadline_ns); }
-GDA_COLD gda_status link_wait_signal(const uint64_t* signal, uint64_t value, uint64_t deadline_ns) {
-    return gda_wait_signal_block(signal, GDA_REACHED, value, deadline_ns);
+GDA_COLD gda_status link_wait_signal(const uint64_t* signal, uint64_t value, uint64_t end_ns, const uint64_t* stop) {
+    gda_status status = 0;
+    if (target::thread_of_block() == 0) status = await_unless_stopped(signal, value, end_ns, stop);
+    return target::broadcast_block(status);
 }
 
 // All threads of the block call all of it, with the same values, and have the same `status`: the first failure.
@@ -61,9 +64,14 @@ struct link {
     gda_status status;
 
     GDA_MEMBER gda_qp* queue() const { return gda_queue_of(team, to, which); }
-    GDA_MEMBER uint64_t patience_ns() const {
-        uint64_t now = target::clock_ns();
-        return now < give_up_at ? give_up_at - now : 0;
+    GDA_MEMBER uint64_t patience_ns() const { return nanoseconds_until(give_up_at); }
+    GDA_MEMBER gda_status await_own(link_word word, uint64_t value) const {
+        return link_wait_signal(own(word), value, give_up_at, signal_here(missed));
+    }
+    // For a thread that waits by itself: whether to go on, after so many turns.
+    GDA_MEMBER bool is_late(uint32_t turns) const {
+        return target::clock_ns() >= give_up_at ||
+               (turns % STOP_LOOK_TURNS == 0 && target::load_signal(signal_here(missed)) != 0);
     }
 
     // ---- sending
@@ -73,7 +81,7 @@ struct link {
     // Waits until the next step's slot may be written, at both sides: what was taken had been read from here, too.
     GDA_MEMBER bool await_slot() {
         if (status == 0) {
-            fail(to, link_wait_signal(own(LINK_TAKEN), sent + 1 - LINK_SLOTS, patience_ns()));
+            fail(to, await_own(LINK_TAKEN, sent + 1 - LINK_SLOTS));
         }
         return status == 0;
     }
@@ -92,7 +100,7 @@ struct link {
         return reinterpret_cast<uint8_t*>(staging.mine.addr + slots + received % LINK_SLOTS * slot_bytes);
     }
     GDA_MEMBER bool await_signal() {
-        if (status == 0) fail(from, link_wait_signal(own(LINK_ARRIVED), received + 1, patience_ns()));
+        if (status == 0) fail(from, await_own(LINK_ARRIVED, received + 1));
         return status == 0;
     }
     // Where each thread waits by itself: whether it came to all of them.
@@ -117,7 +125,7 @@ struct link {
     // there.
     GDA_MEMBER void leave() {
         if (status == 0 && received % (LINK_SLOTS / 2) != 0) tell_taken();
-        if (status == 0) fail(to, link_wait_signal(own(LINK_TAKEN), sent, patience_ns()));
+        if (status == 0) fail(to, await_own(LINK_TAKEN, sent));
         if (status == 0) fail(from, link_flush(gda_queue_of(team, from, which), patience_ns()));
         if (status == 0 && to != from) fail(to, link_flush(queue(), patience_ns()));
     }

@@ -108,8 +108,8 @@ struct flagged {
         bool late = false;
         for (uint64_t n = target::thread_of_block(); n < lines && !late; n += target::threads_of_block()) {
             uint64_t words[Line::WORDS];
-            while (!Line::get(slot + n * Line::BYTES, l.received + 1, words)) {
-                if (target::clock_ns() >= l.give_up_at) {
+            for (uint32_t turns = 1; !Line::get(slot + n * Line::BYTES, l.received + 1, words); ++turns) {
+                if (l.is_late(turns)) {
                     late = true;
                     break;
                 }

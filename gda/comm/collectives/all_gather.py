@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gda.comm.arguments import CALL_S
 from gda.comm.collectives.collective import Collective, Transfer, neighbours
 from gda.errors import ArgumentError
 
@@ -46,7 +47,7 @@ class AllGather(Collective):
             self._must_give(self.window, "array", "remote_write")
             self.piece_bytes = self._piece_bytes(self.window)
 
-    def __call__(self, *, bytes: int | None = None, deadline_s: float = 5.0) -> None:
+    def __call__(self, *, bytes: int | None = None, deadline_s: float = CALL_S) -> None:
         """Return when this rank has all pieces and its own has left. All ranks call it with the same.
 
         `bytes`: only so many of each piece.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gda.comm.arguments import CALL_S
 from gda.comm.collectives.collective import Collective, Transfer
 from gda.errors import ArgumentError
 
@@ -39,7 +40,7 @@ class AllToAll(Collective):
             if abs(here - there) < self.source.bytes:
                 raise ArgumentError("source and target overlap", "keep what is sent apart from what arrives")
 
-    def __call__(self, *, bytes: int | None = None, deadline_s: float = 5.0) -> None:
+    def __call__(self, *, bytes: int | None = None, deadline_s: float = CALL_S) -> None:
         """Return when all pieces for this rank are here and its own have left. All ranks call it with the same.
 
         `bytes`: only so many of each piece.

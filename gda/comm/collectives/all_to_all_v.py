@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from gda.comm.agreement import agree
-from gda.comm.arguments import wholes
+from gda.comm.arguments import CALL_S, wholes
 from gda.comm.collectives.collective import Collective, Transfer
 from gda.comm.window import Window, memory_of
 from gda.errors import ArgumentError, OutOfBoundsError
@@ -74,7 +74,7 @@ class AllToAllV(Collective):
                 self._check_room(self.results, "results", self.target.memory, "target")
 
     def dispatch(
-        self, counts: Sequence[int], starts: Sequence[int] | None = None, *, deadline_s: float = 5.0
+        self, counts: Sequence[int], starts: Sequence[int] | None = None, *, deadline_s: float = CALL_S
     ) -> list[Rows]:
         """Send `counts[rank]` rows from row `starts[rank]` of the source on; what came, by rank. All ranks call it.
 
@@ -91,14 +91,14 @@ class AllToAllV(Collective):
         self.asked.write(0, struct.pack(f"<{2 * size}Q", *counts, *starts))
         return self.dispatch_asked(deadline_s=deadline_s)
 
-    def dispatch_asked(self, *, deadline_s: float = 5.0) -> list[Rows]:
+    def dispatch_asked(self, *, deadline_s: float = CALL_S) -> list[Rows]:
         """The same with the counts, and behind them the starts, that lie in `asked` (eight bytes each) already."""
         self._launch(
             "gda_kernel_all_to_all_v", self.target, self.source, self.asked, self.row_bytes, deadline_s=deadline_s
         )
         return self.rows()
 
-    def combine(self, *, deadline_s: float = 5.0) -> None:
+    def combine(self, *, deadline_s: float = CALL_S) -> None:
         """Send the rows of the last dispatch back to where they came from. All ranks call it."""
         if self.back is None:
             raise ArgumentError("this all-to-all-v has no window for the way back", "make it with back=...")

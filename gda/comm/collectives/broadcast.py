@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gda.comm.arguments import CALL_S
 from gda.comm.collectives.collective import Collective, Transfer, neighbours
 from gda.errors import ArgumentError
 
@@ -46,7 +47,7 @@ class Broadcast(Collective):
                 raise ArgumentError(f"chunk_bytes={chunk_bytes!r} is not a positive number of bytes")
             self.window = self._window(data, placement)
 
-    def __call__(self, root: int = 0, *, offset: int = 0, bytes: int | None = None, deadline_s: float = 5.0) -> None:
+    def __call__(self, root: int = 0, *, offset: int = 0, bytes: int | None = None, deadline_s: float = CALL_S) -> None:
         """Return when this rank has the root's bytes, or its own have left. All ranks call it with the same."""
         self._must_give(self.window, "array", "remote_write", but=self.team.checked_rank(root))
         part = self.window.part(offset, bytes)

@@ -7,6 +7,7 @@ signals mean: cuda/gda/collectives/call.h.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from gda.comm.signal import Signals
 from gda.comm.window import Window
 from gda.errors import ArgumentError, ClosedError, CompletionError, DeadlineError, OutOfBoundsError, QueueFullError
 from gda.nic.lifetime import Owner, Resources
-from gda.run import Kernel
+from gda.run import Kernel, Launch
 
 if TYPE_CHECKING:
     from gda.comm.team import Team
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Collective", "Transfer", "play", "share_of"]
 
 MOST_CHANNELS = 64
+_LAST_WORDS_S = 0.5  # for what a rank had sent before its end
 _MARGIN_S = 2.0  # a kernel's own deadlines come first: that of the call, and a queue's for a free slot
 
 
@@ -39,6 +41,28 @@ def prepare(kernels: Kernel, team: Team, *windows: Window) -> None:
     for window in windows:
         window.__gda_argument__(kernels.target)
     team.bootstrap.barrier()
+
+
+def finish(team: Team, launch: Launch, limit_s: float, signals: Signals, stop: Iterable[int]) -> None:
+    """Wait for a kernel of a collective. When a rank is lost it is told to stop, by the signals `stop` of this rank.
+
+    Not at once: what that rank had sent may be enough. cuda/gda/collectives/patience.h looks there.
+    """
+    at: float | None = None
+
+    def look() -> None:
+        nonlocal at
+        lost = team.lost()
+        if not lost:
+            return
+        if at is None:
+            at = time.monotonic() + _LAST_WORDS_S
+        elif time.monotonic() >= at:
+            for word in stop:
+                signals.memory.write(8 * word, (lost[0].rank + 1).to_bytes(8, "little"))
+            at = float("inf")
+
+    launch.wait(limit_s, meanwhile=look)
 
 
 def neighbours(team: Team, alone: bool) -> set[int] | None:
@@ -142,7 +166,8 @@ class Collective(Owner):
         start = getattr(self._kernels, kernel).start[self.channels, self.threads]
         with self.team.naming():
             try:
-                start(self.team, *arguments, self.signals, int(deadline_s * 1e9)).wait(deadline_s + _MARGIN_S)
+                launch = start(self.team, *arguments, self.signals, int(deadline_s * 1e9))
+                finish(self.team, launch, deadline_s + _MARGIN_S, self.signals, self._missed_words)
             except BaseException as error:
                 if isinstance(error, OutOfBoundsError) and (told := self._refused(error)) is not None:
                     raise told from error

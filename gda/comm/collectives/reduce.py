@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gda.comm.arguments import whole
+from gda.comm.arguments import CALL_S, whole
 from gda.comm.collectives.collective import Collective
 from gda.comm.collectives.elements import ELEMENTS, OPERATIONS, Array, combined, element_of
 from gda.comm.collectives.steps import Step, doubling, pieces, ring, rounds_of
@@ -92,7 +92,7 @@ class _Reduction(Collective):
                 flag = flag[:4] * 2
             self.staging.memory.write(0, flag * (size // 8))
 
-    def __call__(self, *, deadline_s: float = 10.0) -> None:
+    def __call__(self, *, deadline_s: float = CALL_S) -> None:
         """Do it, in place, by one launch. Collective. Raises DeadlineError or CompletionError, whose `rank` says for
         whom it waited, PeerLostError where that one's process has ended. Afterwards make another.
         """

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gda import config
+from gda.comm.arguments import CALL_S
 from gda.comm.collectives.reduce import instance_of
 from gda.comm.kernels import kernels_of
 
@@ -56,3 +57,42 @@ def test_a_killed_rank_is_named_by_all_and_three_go_on(tmp_path: Path, protocol:
     left = [said[rank] for rank in (0, 1, 3)]
     assert left == [f"PeerLostError 2 True True\nthree go on: {rank} 3 {{7}}\n" for rank in range(3)]
     assert [ranks[rank].returncode for rank in (0, 1, 3)] == [0, 0, 0]
+
+
+# Nobody gives a deadline: it is by the end of its process that a rank is known, as soon whatever waits for it.
+ENDING = """
+import os, signal, sys, threading, time
+import numpy as np
+import gda
+which = sys.argv[1]
+with gda.init(deadline_s=60) as team:
+    array = np.ones(3 << 10, np.float32)
+    if which == "barrier":
+        call = team.device_barrier().arrive
+    elif which == "all_gather":
+        call = team.all_gather(array)
+    else:
+        call = team.all_reduce(array, algorithm="ring", protocol=which)
+    call()
+    team.barrier()
+    if team.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    try:
+        while True:
+            call()
+    except gda.errors.PeerLostError as error:
+        print(error.rank, time.monotonic() - begin < 20)
+"""
+
+
+@pytest.mark.parametrize("which", ["barrier", "all_gather", "simple", "ll"])
+def test_a_killed_rank_is_named_long_before_the_default_deadline(tmp_path: Path, which: str) -> None:
+    assert CALL_S >= 30
+    if which in ("simple", "ll"):
+        kernels_of("reduce", instance_of("all_reduce_ring", which, "float32", "sum"), target="host")
+    places = [config.environment_of_rank(rank, 3, str(tmp_path)) for rank in range(3)]
+    command = [sys.executable, "-c", ENDING, which]
+    ranks = [subprocess.Popen(command, env=place, stdout=subprocess.PIPE, text=True) for place in places]
+    said = [one.communicate(timeout=120)[0] for one in ranks]
+    assert (said[0], said[2]) == ("1 True\n", "1 True\n")
