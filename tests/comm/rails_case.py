@@ -77,7 +77,7 @@ def test_the_other_team_may_close_first() -> None:
                 assert [len(queues) for queues in rail.queues] == [1, 1] and [len(q) for q in team.queues] == [2, 2]
                 team.barrier()
             assert team.window(64).bytes == 64
+            assert not team.left() and not team.lost()  # nor can it be before both have looked
             team.barrier()
-            assert not team.left() and not team.lost()
 
     whole_world(2, rank)
