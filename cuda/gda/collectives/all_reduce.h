@@ -37,6 +37,10 @@ struct doubling {
         if (link == rounds && surplus()) return rank - power;
         return link == rounds && folds() ? rank + power : rank;
     }
+    template <class Protocol>
+    GDA_MEMBER link open(const link_place& place, uint32_t number) const {
+        return open_link<Protocol>(place, number, other(number), other(number));
+    }
 };
 
 // Sends all of the chunk, and adds what the other side sends.
@@ -61,8 +65,7 @@ GDA_API gda_status gda_all_reduce_ring_block(const gda_team& team, const gda_win
                                              uint64_t count, const gda_window& staging, const gda_window& signals,
                                              uint64_t deadline_ns, uint32_t channel = 0, uint32_t channels = 1) {
     gda::target::sync_block();
-    gda::link l =
-        gda::open_ring<Protocol>({team, staging, signals, channel, channels, 1, gda::moment_after(deadline_ns)});
+    gda::link l = gda::open_ring<Protocol>(team, staging, signals, deadline_ns, channel, channels);
     gda::ring r = gda::ring_of<Protocol, T>(l, first, count, channel, channels);
     for (uint64_t chunk = 0; chunk < r.chunks() && l.status == 0; ++chunk) {
         gda::reduce_scatter_chunk<Protocol, T, Op>(l, data, r, chunk);
@@ -88,30 +91,27 @@ GDA_API gda_status gda_all_reduce_doubling_block(const gda_team& team, const gda
     const uint64_t chunks = gda::divided_up(gda::divided_up(count, channels), most);
     const gda::span mine = gda::part_of({first, count}, channel, channels);
     gda_status status = 0;
-    auto open = [&](uint32_t number) {
-        return gda::open_link<Protocol>(place, number, d.other(number), d.other(number));
-    };
     for (uint64_t chunk = 0; chunk < chunks && status == 0; ++chunk) {
         const gda::span at = gda::chunk_of(mine, chunk, most);
         if (d.surplus()) {
-            gda::link l = open(d.rounds);
+            gda::link l = d.open<Protocol>(place, d.rounds);
             Protocol::template send<T>(l, data, at);
             Protocol::template receive_result<T>(l, data, at);
             status = l.close();
             continue;
         }
         if (d.folds()) {
-            gda::link l = open(d.rounds);
+            gda::link l = d.open<Protocol>(place, d.rounds);
             Protocol::template receive<T, gda::swapped<Op>>(l, data, at);
             status = l.close();
         }
         for (uint32_t k = 0; k < d.rounds && status == 0; ++k) {
-            gda::link l = open(k);
+            gda::link l = d.open<Protocol>(place, k);
             gda::exchange_chunk<Protocol, T, Op>(l, data, at);
             status = l.close();
         }
         if (d.folds() && status == 0) {
-            gda::link l = open(d.rounds);
+            gda::link l = d.open<Protocol>(place, d.rounds);
             Protocol::template send_result<T>(l, data, at);
             Protocol::settle(l);
             status = l.close();
@@ -129,7 +129,7 @@ GDA_API gda_status gda_leave_doubling_block(const gda_team& team, const gda_wind
         team, staging, signals, channel, channels, d.links(), gda::moment_after(deadline_ns)};
     gda_status status = 0;
     for (uint32_t number = 0; number < d.links() && status == 0; ++number) {
-        gda::link l = gda::open_link<Protocol>(place, number, d.other(number), d.other(number));
+        gda::link l = d.open<Protocol>(place, number);
         l.leave();
         status = l.close();
     }

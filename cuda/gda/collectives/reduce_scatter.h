@@ -48,10 +48,13 @@ GDA_DEVICE void reduce_scatter_chunk(link& l, const gda_window& data, const ring
     }
 }
 
+// The link of a channel: to the right, and from the left.
 template <class Protocol>
-GDA_DEVICE link open_ring(const link_place& p) {
-    uint32_t rank = p.team.rank, size = p.team.size;
-    return open_link<Protocol>(p, 0, (rank + 1) % size, (rank + size - 1) % size);
+GDA_DEVICE link open_ring(const gda_team& team, const gda_window& staging, const gda_window& signals,
+                          uint64_t deadline_ns, uint32_t channel, uint32_t channels) {
+    uint32_t rank = team.rank, size = team.size;
+    return open_link<Protocol>({team, staging, signals, channel, channels, 1, moment_after(deadline_ns)}, 0,
+                               (rank + 1) % size, (rank + size - 1) % size);
 }
 
 }  // namespace gda
@@ -63,8 +66,7 @@ GDA_API gda_status gda_reduce_scatter_block(const gda_team& team, const gda_wind
                                             uint64_t count, const gda_window& staging, const gda_window& signals,
                                             uint64_t deadline_ns, uint32_t channel = 0, uint32_t channels = 1) {
     gda::target::sync_block();
-    gda::link l =
-        gda::open_ring<Protocol>({team, staging, signals, channel, channels, 1, gda::moment_after(deadline_ns)});
+    gda::link l = gda::open_ring<Protocol>(team, staging, signals, deadline_ns, channel, channels);
     gda::ring r = gda::ring_of<Protocol, T>(l, first, count, channel, channels);
     for (uint64_t chunk = 0; chunk < r.chunks() && l.status == 0; ++chunk) {
         gda::reduce_scatter_chunk<Protocol, T, Op>(l, data, r, chunk);
@@ -78,8 +80,7 @@ GDA_API gda_status gda_reduce_scatter_block(const gda_team& team, const gda_wind
 template <class Protocol>
 GDA_API gda_status gda_leave_ring_block(const gda_team& team, const gda_window& staging, const gda_window& signals,
                                         uint64_t deadline_ns, uint32_t channel = 0, uint32_t channels = 1) {
-    gda::link l =
-        gda::open_ring<Protocol>({team, staging, signals, channel, channels, 1, gda::moment_after(deadline_ns)});
+    gda::link l = gda::open_ring<Protocol>(team, staging, signals, deadline_ns, channel, channels);
     l.leave();
     return l.close();
 }

@@ -9,40 +9,38 @@
 // The longest block: a thread of more may not have the registers that these want. gda/comm/collectives/reduce.py knows.
 #define GDA_REDUCE_THREADS 512
 
+// A call, and its end: behind it nobody writes to the windows any more.
+template <auto REDUCE, auto LEAVE>
+GDA_DEVICE void gda_reduce_and_leave(const gda_team& team, const gda_window& data, uint64_t first, uint64_t count,
+                                     const gda_window& staging, const gda_window& signals, uint64_t deadline_ns,
+                                     gda_status* status) {
+    gda_status done = REDUCE(team, data, first, count, staging, signals, deadline_ns, blockIdx.x, gridDim.x);
+    if (done == 0) done = LEAVE(team, staging, signals, deadline_ns, blockIdx.x, gridDim.x);
+    gda_report(status, done);
+}
+
 template <class Protocol, class T, class Op>
 __global__ void __launch_bounds__(GDA_REDUCE_THREADS)
     gda_kernel_reduce_scatter(gda_team team, gda_window data, uint64_t first, uint64_t count, gda_window staging,
                               gda_window signals, uint64_t deadline_ns, gda_status* status) {
-    gda_status done = gda_reduce_scatter_block<Protocol, T, Op>(team, data, first, count, staging, signals, deadline_ns,
-                                                                blockIdx.x, gridDim.x);
-    if (done == 0) {
-        done = gda_leave_ring_block<Protocol>(team, staging, signals, deadline_ns, blockIdx.x, gridDim.x);
-    }
-    gda_report(status, done);
+    gda_reduce_and_leave<gda_reduce_scatter_block<Protocol, T, Op>, gda_leave_ring_block<Protocol>>(
+        team, data, first, count, staging, signals, deadline_ns, status);
 }
 
 template <class Protocol, class T, class Op>
 __global__ void __launch_bounds__(GDA_REDUCE_THREADS)
     gda_kernel_all_reduce_ring(gda_team team, gda_window data, uint64_t first, uint64_t count, gda_window staging,
                                gda_window signals, uint64_t deadline_ns, gda_status* status) {
-    gda_status done = gda_all_reduce_ring_block<Protocol, T, Op>(team, data, first, count, staging, signals,
-                                                                 deadline_ns, blockIdx.x, gridDim.x);
-    if (done == 0) {
-        done = gda_leave_ring_block<Protocol>(team, staging, signals, deadline_ns, blockIdx.x, gridDim.x);
-    }
-    gda_report(status, done);
+    gda_reduce_and_leave<gda_all_reduce_ring_block<Protocol, T, Op>, gda_leave_ring_block<Protocol>>(
+        team, data, first, count, staging, signals, deadline_ns, status);
 }
 
 template <class Protocol, class T, class Op>
 __global__ void __launch_bounds__(GDA_REDUCE_THREADS)
     gda_kernel_all_reduce_doubling(gda_team team, gda_window data, uint64_t first, uint64_t count, gda_window staging,
                                    gda_window signals, uint64_t deadline_ns, gda_status* status) {
-    gda_status done = gda_all_reduce_doubling_block<Protocol, T, Op>(team, data, first, count, staging, signals,
-                                                                     deadline_ns, blockIdx.x, gridDim.x);
-    if (done == 0) {
-        done = gda_leave_doubling_block<Protocol>(team, staging, signals, deadline_ns, blockIdx.x, gridDim.x);
-    }
-    gda_report(status, done);
+    gda_reduce_and_leave<gda_all_reduce_doubling_block<Protocol, T, Op>, gda_leave_doubling_block<Protocol>>(
+        team, data, first, count, staging, signals, deadline_ns, status);
 }
 
 // For `python -m gda bench collectives`: `rounds` calls, one after the other, and how long each took on this rank.
