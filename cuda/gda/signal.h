@@ -3,8 +3,7 @@
 // kernels. Refusals and tickets: put.h; order: docs/ordering.md.
 //
 //   gda_put_signal(qp, dst, 0, src, 0, bytes, signals, 0, 1, GDA_SIGNAL_ADD);          // here
-//   gda_status s = gda_wait_signal(signal, GDA_REACHED, round, GDA_MS(100), nullptr);  // there: then the bytes are
-//   there
+//   gda_status s = gda_wait_signal(signal, GDA_REACHED, round, GDA_MS(100), nullptr);  // there: the bytes have come
 //
 // A signal in memory registered with relaxed ordering is refused (GDA_RELAXED_SIGNAL): it could be seen before the
 // data. A signal lies behind all that was posted to the same queue before it: the requests of a queue are carried out

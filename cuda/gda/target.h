@@ -20,9 +20,8 @@
 //   load_shared(p)                  a read that no compiler and no cache may skip; orders nothing on a GPU by itself
 //   load_shared_acquire(p)          ... and what the writer of that value did before is seen afterwards
 //   load_done(p, scope)             the same for the reuse of slots: stores that depend on it come after it. At gpu
-//   scope
-//                                   a GPU leaves that to the dependence (no store is made before it is known to be
-//                                   wanted: practice, not PTX's promise); at system scope it acquires.
+//                                   scope a GPU leaves that to the dependence (no store is made before it is known
+//                                   to be wanted: practice, not PTX's promise); at system scope it acquires.
 //   store_shared(p, v)              a write all threads see; on a GPU it orders nothing: a named barrier stands before
 //   store_shared_release(p, v)      ... after everything this thread did or saw before
 //   compare_swap(p, expected, v)    true when p held `expected` and now holds v; acquire and release

@@ -21,9 +21,9 @@
 // the bytes of every pair.
 //
 // Words of a channel, behind those of call.h, for N ranks:
-//   [2 peer], [2 peer + 1]   what the peer told: rows for this rank, and the first in its source; set by that peer
-//   alone [2N + peer]              where this rank's rows begin in the peer's target; set by that peer alone [3N + 3
-//   peer] ...        a gda_rows of this rank's own, until the next call
+//   [2 peer], [2 peer + 1]  what the peer told: rows for this rank, and the first in its source; set by that peer alone
+//   [2N + peer]             where this rank's rows begin in the peer's target; set by that peer alone
+//   [3N + 3 peer] ...       a gda_rows of this rank's own, until the next call
 // A peer tells again only when it has got what this rank sent last, and by then this rank had read what was told.
 #pragma once
 

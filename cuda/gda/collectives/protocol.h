@@ -5,8 +5,7 @@
 //   gda_simple  the data, and behind it a signal: two writes, nothing is packed, the bytes go as they are
 //   gda_ll      a flag of 4 bytes behind each 4 bytes of data: one write, twice the bytes; whoever sees the flag of a
 //               word has its data, since a word of 8 bytes is seen whole
-//   gda_ll128   a flag of 8 bytes behind each 120 bytes: one write, 1/15 more bytes; whoever sees the flag has the
-//   line,
+//   gda_ll128   a flag of 8 bytes behind each 120 bytes: one write, 1/15 more bytes; whoever sees the flag has the line
 //               if memory shows a line in the order of its addresses. Who promises that: docs/protocols.md
 //
 // A flag is the number of the step, so it differs from what the last users of the slot left there. The one of gda_ll
