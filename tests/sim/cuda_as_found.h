@@ -10,13 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPECT(condition)                                                                                           \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            fprintf(stderr, "line %d: not true: %s (errno %d %s)\n", __LINE__, #condition, errno, strerror(errno)); \
-            exit(1);                                                                                                \
-        }                                                                                                           \
-    } while (0)
+#include "expect.h"
 
 struct mlx5dv_devx_umem;
 

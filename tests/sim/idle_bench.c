@@ -17,7 +17,7 @@ enum { QUEUE_PAIRS = 8, BYTES = 4096 };
 // CPU time of the engine's thread, by its name; of this process so far.
 static double engine_cpu_us(void) {
     DIR* tasks = opendir("/proc/self/task");
-    MUST(tasks);
+    EXPECT(tasks);
     double total = -1;
     for (struct dirent* entry; (entry = readdir(tasks));) {
         char path[300], name[32] = "";
@@ -28,14 +28,14 @@ static double engine_cpu_us(void) {
         fclose(file);
         if (!known) continue;
         snprintf(path, sizeof path, "/proc/self/task/%s/schedstat", entry->d_name);
-        MUST(file = fopen(path, "r"));
+        EXPECT(file = fopen(path, "r"));
         unsigned long long ns = 0;
-        MUST(fscanf(file, "%llu", &ns) == 1);
+        EXPECT(fscanf(file, "%llu", &ns) == 1);
         fclose(file);
         total = ns / 1e3;
     }
     closedir(tasks);
-    MUST(total >= 0);
+    EXPECT(total >= 0);
     return total;
 }
 
@@ -54,7 +54,7 @@ static void print(const char* name, double* values, int count, const char* end) 
 static void wait_for(volatile char* at, char value) {
     const double limit = now_us() + 10e6;
     while (*at != value) {
-        MUST(now_us() < limit);
+        EXPECT(now_us() < limit);
         sched_yield();  // the thread that was woken may be on this very core
     }
 }
@@ -68,10 +68,10 @@ static void be_target(int fd) {
     struct ibv_mr* mr = ibv_reg_mr(r.pd, memory, BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     struct ibv_qp* qp = make_qp(&r, 16);
     struct address own = {.at = (uintptr_t)memory, .qpn = qp->qp_num, .rkey = mr->rkey}, peer;
-    MUST(!ibv_query_gid(r.context, 1, 1, &own.gid));
-    MUST(read(fd, &peer, sizeof peer) == sizeof peer);
+    EXPECT(!ibv_query_gid(r.context, 1, 1, &own.gid));
+    EXPECT(read(fd, &peer, sizeof peer) == sizeof peer);
     connect_to(qp, peer.qpn, &peer.gid);
-    MUST(write(fd, &own, sizeof own) == sizeof own);
+    EXPECT(write(fd, &own, sizeof own) == sizeof own);
     char byte;
     (void)!read(fd, &byte, 1);
     _exit(0);
@@ -80,7 +80,7 @@ static void be_target(int fd) {
 int main(int count, char** arguments) {
     const int rounds = count > 1 ? atoi(arguments[1]) : 5, idle_ms = count > 2 ? atoi(arguments[2]) : 1500;
     int pair[2];
-    MUST(!socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+    EXPECT(!socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
     const pid_t child = fork();
     if (child == 0) {
         close(pair[0]);
@@ -94,16 +94,16 @@ int main(int count, char** arguments) {
     memset(memory, 0, 2 * BYTES);
     volatile char* target = memory + BYTES;
     struct ibv_mr* mr = ibv_reg_mr(r.pd, memory, 2 * BYTES, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    MUST(mr);
+    EXPECT(mr);
     union ibv_gid gid;
-    MUST(!ibv_query_gid(r.context, 1, 1, &gid));
+    EXPECT(!ibv_query_gid(r.context, 1, 1, &gid));
     struct ibv_qp* qps[QUEUE_PAIRS];
     for (int i = 0; i < QUEUE_PAIRS; ++i) qps[i] = make_qp(&r, 16);
     for (int i = 0; i < QUEUE_PAIRS; ++i) connect_to(qps[i], qps[i ^ 1]->qp_num, &gid);
     struct ibv_qp* away = make_qp(&r, 16);
     struct address own = {.gid = gid, .qpn = away->qp_num}, peer;
-    MUST(write(pair[0], &own, sizeof own) == sizeof own);
-    MUST(read(pair[0], &peer, sizeof peer) == sizeof peer);
+    EXPECT(write(pair[0], &own, sizeof own) == sizeof own);
+    EXPECT(read(pair[0], &peer, sizeof peer) == sizeof peer);
     connect_to(away, peer.qpn, &peer.gid);
 
     // Not the slope right after the work, but the state in between.
@@ -142,9 +142,9 @@ int main(int count, char** arguments) {
     free(noticed);
     close(pair[0]);
     waitpid(child, NULL, 0);
-    for (int i = 0; i < QUEUE_PAIRS; ++i) MUST(!ibv_destroy_qp(qps[i]));
-    MUST(!ibv_destroy_qp(away));
-    MUST(!ibv_dereg_mr(mr));
+    for (int i = 0; i < QUEUE_PAIRS; ++i) EXPECT(!ibv_destroy_qp(qps[i]));
+    EXPECT(!ibv_destroy_qp(away));
+    EXPECT(!ibv_dereg_mr(mr));
     close_rig(&r);
     return 0;
 }

@@ -24,20 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define EXPECT(condition)                                                                                           \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            fprintf(stderr, "line %d: not true: %s (errno %d %s)\n", __LINE__, #condition, errno, strerror(errno)); \
-            exit(1);                                                                                                \
-        }                                                                                                           \
-    } while (0)
-#define EXPECT_ERRNO(call, number) EXPECT(((errno = 0), (call)) && errno == (number))
-
-static uint64_t objects(void) {
-    uint64_t (*count)(void) = (uint64_t (*)(void))dlsym(RTLD_DEFAULT, "gda_sim_objects");
-    EXPECT(count != NULL);
-    return count();
-}
+#include "objects.h"
 
 static struct ibv_context* open_first(void) {
     int n = 0;

@@ -20,18 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EXPECT(condition)                                                                                           \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            fprintf(stderr, "line %d: not true: %s (errno %d %s)\n", __LINE__, #condition, errno, strerror(errno)); \
-            exit(1);                                                                                                \
-        }                                                                                                           \
-    } while (0)
-
-#define COMMAND(NAME, OPCODE)                   \
-    uint8_t in[GDA_BYTES_OF(NAME##_in)] = {};   \
-    uint8_t out[GDA_BYTES_OF(NAME##_out)] = {}; \
-    GDA_SET(NAME##_in, in, opcode, OPCODE)
+#include "objects.h"
 
 namespace {
 
@@ -53,12 +42,6 @@ struct Setup {
     ibv_mr* mr;
     uint32_t eqn;
 };
-
-uint64_t objects() {
-    auto count = reinterpret_cast<uint64_t (*)()>(dlsym(RTLD_DEFAULT, "gda_sim_objects"));
-    EXPECT(count);
-    return count();
-}
 
 ibv_context* open_devx() {
     ibv_device** list = ibv_get_device_list(nullptr);

@@ -20,12 +20,8 @@
 #include <initializer_list>
 
 #include "cuda_as_found.h"
+#include "expect.h"
 #include "uverbs_dc_target.h"
-
-#define COMMAND(NAME, OPCODE)                   \
-    uint8_t in[GDA_BYTES_OF(NAME##_in)] = {};   \
-    uint8_t out[GDA_BYTES_OF(NAME##_out)] = {}; \
-    GDA_SET(NAME##_in, in, opcode, OPCODE)
 
 namespace {
 

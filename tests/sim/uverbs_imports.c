@@ -15,19 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define EXPECT(condition)                                                                                           \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            fprintf(stderr, "line %d: not true: %s (errno %d %s)\n", __LINE__, #condition, errno, strerror(errno)); \
-            exit(1);                                                                                                \
-        }                                                                                                           \
-    } while (0)
-
-static uint64_t objects(void) {
-    uint64_t (*count)(void) = (uint64_t (*)(void))dlsym(RTLD_DEFAULT, "gda_sim_objects");
-    EXPECT(count != NULL);
-    return count();
-}
+#include "objects.h"
 
 static struct ibv_context* open_first(void) {
     struct ibv_device** list = ibv_get_device_list(NULL);

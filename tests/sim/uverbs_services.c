@@ -18,14 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define EXPECT(condition)                                                                                           \
-    do {                                                                                                            \
-        if (!(condition)) {                                                                                         \
-            fprintf(stderr, "line %d: not true: %s (errno %d %s)\n", __LINE__, #condition, errno, strerror(errno)); \
-            exit(1);                                                                                                \
-        }                                                                                                           \
-    } while (0)
-#define EXPECT_ERRNO(call, number) EXPECT(((errno = 0), (call)) && errno == (number))
+#include "objects.h"
 
 static struct ibv_context* context;
 static struct ibv_pd* pd;
@@ -48,7 +41,6 @@ static void set_up(void) {
 
 static void tear_down(void) {
     EXPECT(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
-    uint64_t (*objects)(void) = (uint64_t (*)(void))simulator("gda_sim_objects");
     EXPECT(objects() == 0);
 }
 

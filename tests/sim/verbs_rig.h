@@ -10,13 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define MUST(condition)                                                    \
-    do {                                                                   \
-        if (!(condition)) {                                                \
-            fprintf(stderr, "line %d: %s failed\n", __LINE__, #condition); \
-            exit(1);                                                       \
-        }                                                                  \
-    } while (0)
+#include "expect.h"
 
 struct rig {
     struct ibv_context* context;
@@ -43,17 +37,17 @@ static inline void rest_ms(long ms) {
 
 static inline void open_rig(struct rig* r, int entries) {
     struct ibv_device** list = ibv_get_device_list(NULL);
-    MUST(list && list[0]);
-    MUST(r->context = ibv_open_device(list[0]));
+    EXPECT(list && list[0]);
+    EXPECT(r->context = ibv_open_device(list[0]));
     ibv_free_device_list(list);
-    MUST(r->pd = ibv_alloc_pd(r->context));
-    MUST(r->cq = ibv_create_cq(r->context, entries, NULL, NULL, 0));
+    EXPECT(r->pd = ibv_alloc_pd(r->context));
+    EXPECT(r->cq = ibv_create_cq(r->context, entries, NULL, NULL, 0));
 }
 
 static inline void close_rig(struct rig* r) {
-    MUST(!ibv_destroy_cq(r->cq));
-    MUST(!ibv_dealloc_pd(r->pd));
-    MUST(!ibv_close_device(r->context));
+    EXPECT(!ibv_destroy_cq(r->cq));
+    EXPECT(!ibv_dealloc_pd(r->pd));
+    EXPECT(!ibv_close_device(r->context));
 }
 
 static inline struct ibv_qp* make_qp(struct rig* r, uint32_t depth) {
@@ -61,14 +55,14 @@ static inline struct ibv_qp* make_qp(struct rig* r, uint32_t depth) {
     init.cap.max_send_wr = depth;
     init.cap.max_recv_wr = init.cap.max_send_sge = init.cap.max_recv_sge = 1;
     struct ibv_qp* qp = ibv_create_qp(r->pd, &init);
-    MUST(qp);
+    EXPECT(qp);
     return qp;
 }
 
 static inline void connect_to(struct ibv_qp* qp, uint32_t peer, const union ibv_gid* gid) {
     struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1};
     a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-    MUST(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+    EXPECT(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
     memset(&a, 0, sizeof a);
     a.qp_state = IBV_QPS_RTR;
     a.path_mtu = IBV_MTU_4096;
@@ -78,15 +72,15 @@ static inline void connect_to(struct ibv_qp* qp, uint32_t peer, const union ibv_
     a.ah_attr.is_global = a.ah_attr.port_num = a.ah_attr.grh.sgid_index = 1;
     a.ah_attr.grh.hop_limit = 64;
     a.ah_attr.grh.dgid = *gid;
-    MUST(!ibv_modify_qp(qp, &a,
-                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+    EXPECT(!ibv_modify_qp(qp, &a,
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
     memset(&a, 0, sizeof a);
     a.qp_state = IBV_QPS_RTS;
     a.timeout = 14;
     a.retry_cnt = a.rnr_retry = 7;
     a.max_rd_atomic = 1;
-    MUST(!ibv_modify_qp(
+    EXPECT(!ibv_modify_qp(
         qp, &a,
         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
 }
@@ -97,7 +91,7 @@ static inline void post_write(struct ibv_qp* qp, struct ibv_mr* from, uint32_t b
     wr.send_flags = IBV_SEND_SIGNALED;
     wr.wr.rdma.remote_addr = to;
     wr.wr.rdma.rkey = rkey;
-    MUST(!ibv_post_send(qp, &wr, &bad));
+    EXPECT(!ibv_post_send(qp, &wr, &bad));
 }
 
 // Waits for up to `most` completions, at least one; gives up after ten seconds.
@@ -106,9 +100,9 @@ static inline int take_completions(struct ibv_cq* cq, int most) {
     const double limit = now_us() + 10e6;
     for (;;) {
         const int n = ibv_poll_cq(cq, most < 32 ? most : 32, wc);
-        MUST(n >= 0);
-        for (int i = 0; i < n; ++i) MUST(wc[i].status == IBV_WC_SUCCESS);
+        EXPECT(n >= 0);
+        for (int i = 0; i < n; ++i) EXPECT(wc[i].status == IBV_WC_SUCCESS);
         if (n) return n;
-        MUST(now_us() < limit);
+        EXPECT(now_us() < limit);
     }
 }
