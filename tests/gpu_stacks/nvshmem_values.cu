@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program for NVSHMEM, of which two processes run, on a GPU each where there are two: puts, gets, signals, atomics,
-// barriers and collectives called by kernels, every value checked, and times of puts. NVSHMEM itself is not changed and
-// not ours; what carries the bytes is chosen by its environment. Built and started by stacks.py, with a file through
-// which the processes meet. Prints lines of JSON: {"check": ..., "wrong": N} for each group, {"measure": ..., "value":
-// ...} from process 0.
+// A program for NVSHMEM, of which two processes run (two_processes.h): puts, gets, signals, atomics, barriers and
+// collectives called by kernels, every value checked, and times of puts. NVSHMEM itself is not changed and not ours;
+// what carries the bytes is chosen by its environment. Built and started by stacks.py.
 #include <nvshmem.h>
 #include <nvshmemx.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-#include <vector>
+#include "two_processes.h"
 
 namespace {
 
@@ -24,36 +15,6 @@ constexpr int SIGNAL_ROUNDS = 64;  // one after the other, there and back
 constexpr int ADDERS = 256;        // threads that add to one counter
 constexpr int ALONE = 200;         // puts that are waited for one by one
 constexpr int TOGETHER = 4096;     // puts in flight
-
-void check_cuda(cudaError_t result, const char* what) {
-    if (result == cudaSuccess) return;
-    std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(result));
-    std::exit(3);
-}
-#define CUDA(call) check_cuda(call, #call)
-
-int me, peer;
-int wrong_values = 0;
-
-void report(const char* group, int wrong) {
-    std::printf("{\"process\": %d, \"check\": \"%s\", \"wrong\": %d}\n", me, group, wrong);
-    std::fflush(stdout);
-    wrong_values += wrong;
-}
-
-void measure(const char* what, double value, const char* unit) {
-    if (me == 0) std::printf("{\"measure\": \"%s\", \"value\": %.3f, \"unit\": \"%s\"}\n", what, value, unit);
-    std::fflush(stdout);
-}
-
-uint32_t pattern(int process, int index) { return 0x9e3779b9u * static_cast<uint32_t>(process * 1000003 + index + 1); }
-
-template <typename T>
-std::vector<T> read_back(const T* from, size_t count) {
-    std::vector<T> values(count);
-    CUDA(cudaMemcpy(values.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost));
-    return values;
-}
 
 template <typename T>
 T* symmetric(size_t count) {
@@ -159,12 +120,6 @@ __global__ void exchange(int* exchanged, const int* from) {
 }
 __global__ void spread(int* copy, const int* from) {
     nvshmemx_int_broadcast_block(NVSHMEM_TEAM_WORLD, copy, from, 512, 1);
-}
-
-__device__ uint64_t now_ns() {
-    uint64_t ns;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-    return ns;
 }
 
 __global__ void puts_alone(char* to, const char* from, size_t bytes, int count, int peer, uint64_t* took) {
@@ -306,17 +261,6 @@ void collective_groups() {
     collective("all-to-all", exchange, [](int i) { return (i < 256 ? i : 1000 + i - 256) + 256 * me; });
 }
 
-double median_us(std::vector<uint64_t> ns) {
-    std::sort(ns.begin(), ns.end());
-    return static_cast<double>(ns[ns.size() / 2]) / 1000;
-}
-
-// A barrier of the host is a kernel that spins, and one GPU may serve both processes: whoever only waits for the other
-// waits for a file.
-void wait_for_file(const char* path) {
-    for (int tenths = 0; tenths < 600 && access(path, F_OK) != 0; ++tenths) usleep(100000);
-}
-
 // Only process 0 puts; process 1 waits on its host, so its NIC is a passive target.
 void measures(const std::string& done) {
     auto* to = symmetric<char>(LARGE);
@@ -343,50 +287,21 @@ void measures(const std::string& done) {
         large_puts<<<1, 256>>>(to, from, LARGE, 32, peer, took);
         finish("large_puts");
         measure("puts of 1 MiB", 32.0 * LARGE / static_cast<double>(read_back(took, 1)[0]), "GB/s");
-        if (FILE* file = std::fopen(done.c_str(), "w")) std::fclose(file);
     }
-    wait_for_file(done.c_str());
+    wait_for_the_first(done.c_str());
     nvshmem_barrier_all();
-}
-
-// Process 0 makes the id, the file carries it: written whole, then renamed.
-nvshmemx_uniqueid_t meet(const char* path) {
-    nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
-    if (me == 0) {
-        if (nvshmemx_get_uniqueid(&id)) std::exit(5);
-        char draft[4096];
-        std::snprintf(draft, sizeof draft, "%s.draft", path);
-        FILE* file = std::fopen(draft, "wb");
-        if (!file || std::fwrite(&id, sizeof id, 1, file) != 1 || std::fclose(file) || std::rename(draft, path))
-            std::exit(5);
-        return id;
-    }
-    for (int tenths = 0; tenths < 300; ++tenths) {
-        if (FILE* file = std::fopen(path, "rb")) {
-            const size_t got = std::fread(&id, sizeof id, 1, file);
-            std::fclose(file);
-            if (got == 1) return id;
-        }
-        usleep(100000);
-    }
-    std::fprintf(stderr, "process 0 did not come\n");
-    std::exit(5);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 3) {
-        std::fprintf(stderr, "usage: %s PROCESS MEETING_FILE [measure]\n", argv[0]);
-        return 2;
-    }
-    me = std::atoi(argv[1]), peer = 1 - me;
-    int gpus = 0;
-    CUDA(cudaGetDeviceCount(&gpus));
-    CUDA(cudaSetDevice(me % gpus));
+    begin(argc, argv);
     CUDA(cudaFree(nullptr));
     nvshmemx_init_attr_t attributes = NVSHMEMX_INIT_ATTR_INITIALIZER;
-    nvshmemx_uniqueid_t id = meet(argv[2]);
+    const nvshmemx_uniqueid_t empty = NVSHMEMX_UNIQUEID_INITIALIZER;
+    nvshmemx_uniqueid_t id = meet(argv[2], empty, [](nvshmemx_uniqueid_t* made) {
+        if (nvshmemx_get_uniqueid(made)) std::exit(5);
+    });
     nvshmemx_set_attr_uniqueid_args(me, 2, &id, &attributes);
     if (nvshmemx_init_attr(NVSHMEMX_INIT_WITH_UNIQUEID, &attributes)) return 6;
     auto* source = symmetric<uint32_t>(WORDS);
@@ -402,6 +317,5 @@ int main(int argc, char** argv) {
     nvshmem_barrier_all();
     nvshmem_free(source);
     nvshmem_finalize();
-    std::printf("{\"process\": %d, \"wrong_values\": %d}\n", me, wrong_values);
-    return wrong_values ? 1 : 0;
+    return end();
 }

@@ -93,9 +93,10 @@ class Outcome:
 
 
 def build(machine: Machine, program: str) -> Path:
-    """Compile a program for the GPUs at hand, unless it is newer than its source."""
+    """Compile a program for the GPUs at hand, unless it is newer than its sources."""
     source, target = HERE / f"{program}.cu", BUILD / program
-    if target.exists() and target.stat().st_mtime > source.stat().st_mtime:
+    changed = max(file.stat().st_mtime for file in (source, HERE / "two_processes.h"))
+    if target.exists() and target.stat().st_mtime > changed:
         return target
     BUILD.mkdir(parents=True, exist_ok=True)
     home = machine.nvshmem if program.startswith("nvshmem") else machine.nccl
