@@ -23,6 +23,8 @@ from gda.errors import (
 )
 from gda.run import Kernel, cuda, status_word, streams
 
+from .fake_nic import FakeNic
+
 TEXT = """
 #include <gda/gda.h>
 GDA_KERNEL(first)(uint32_t a, uint64_t b, gda_status* status) {}
@@ -104,17 +106,6 @@ class Notes:
                 raise CompilerRefusedError()
 
         return SimpleNamespace(compile=compile, get_function=function)
-
-
-class FakeNic:
-    def __init__(self) -> None:
-        self.told: list[tuple[str, object]] = []
-
-    def set_thread(self, mode: str) -> None:
-        self.told.append(("thread", mode))
-
-    def set_gpu_staging(self, on: bool) -> None:
-        self.told.append(("staging", on))
 
 
 class CompilerRefusedError(Exception):

@@ -9,16 +9,7 @@ from gda import attach
 from gda.errors import UnavailableError
 from gda.run import Kernel, cuda
 
-
-class FakeNic:
-    def __init__(self) -> None:
-        self.told: list[tuple[str, object]] = []
-
-    def set_thread(self, mode: str) -> None:
-        self.told.append(("thread", mode))
-
-    def set_gpu_staging(self, on: bool) -> None:
-        self.told.append(("staging", on))
+from .fake_nic import FakeNic
 
 
 @pytest.fixture
