@@ -20,6 +20,7 @@ from gda.comm.part import Part, same_pieces
 from gda.comm.window import Window, which
 from gda.errors import ArgumentError, DeadlineError, OutOfBoundsError
 from gda.nic import Memory
+from gda.nic.lifetime import working
 
 if TYPE_CHECKING:
     from gda.comm.team import Team
@@ -58,7 +59,7 @@ class Signals(Window):
             self.memory.write(0, (start % _WORDS).to_bytes(_WORD, "little") * 2 * count)
             self.bytes = count * _WORD  # the epochs are no part of what others see
             self.remote = [dataclasses.replace(one, bytes=self.bytes) for one in self.remote]
-            self._fetched: Memory | None = None
+            self._words_for_fetching: list[Memory] = []
             team.bootstrap.barrier()  # nobody signals before all have begun with `start`
         except BaseException:
             self._resources.close()
@@ -72,6 +73,7 @@ class Signals(Window):
         self._resources.check()
         return int.from_bytes(self.memory.read(self._offset(index), _WORD), "little")
 
+    @working
     def signal(
         self, peer: int, index: int, value: int = 1, operation: str = "add", *, queue: int = 0,
         deadline_s: float = CALL_S,
@@ -84,6 +86,7 @@ class Signals(Window):
                 self.team, peer, which(queue), self, at, value, word, int(limit * 1e9)
             ).wait(limit + 1)
 
+    @working
     def put_signal(
         self, peer: int, index: int, to: Part, source: Part | Memory | None = None, *, value: int = 1,
         operation: str = "add", queue: int = 0, deadline_s: float = CALL_S,
@@ -113,19 +116,24 @@ class Signals(Window):
                 )  # fmt: skip
             launch.wait(limit + 1)
 
+    @working
     def fetch_add(self, peer: int, index: int, value: int = 1, *, queue: int = 0, deadline_s: float = CALL_S) -> int:
         """Add to a signal of the peer; what it was before. So a counter hands out each number once."""
         self._word(peer, "add")
         limit = seconds("deadline_s", deadline_s)
         at, value = self._offset(index) // _WORD, whole("value", value) % _WORDS
-        if self._fetched is None:
-            self._fetched = Memory.allocate(self.team.nic, _WORD, access=("local_write",))
-            self._resources.callback(self._fetched._resources.close)
+        try:  # a word of this call's own: threads may take numbers at once
+            word = self._words_for_fetching.pop()
+        except IndexError:
+            word = Memory.allocate(self.team.nic, _WORD, access=("local_write",))
+            self._resources.callback(word._resources.close)
         with self.team.naming(peer):
             kernels_of("comm").gda_kernel_fetch_add_to.start[1, 1](
-                self.team, peer, which(queue), self._fetched, self, at, value, int(limit * 1e9)
+                self.team, peer, which(queue), word, self, at, value, int(limit * 1e9)
             ).wait(limit + 1)
-        return int.from_bytes(self._fetched.read(0, _WORD), "little")
+        before = int.from_bytes(word.read(0, _WORD), "little")
+        self._words_for_fetching.append(word)  # not one whose answer may still come: of a call that failed
+        return before
 
     def wait(
         self, index: int, value: int, until: str = ">=", *, peer: int | None = None, deadline_s: float = CALL_S

@@ -282,10 +282,11 @@ class Team(Owner):
     def naming(self, peer: int | None = None) -> Iterator[None]:
         """Whatever fails in the `with` names the rank: PeerLostError if one is lost, else error.rank = peer.
 
-        Put around launches of your own kernels.
+        Put around launches of your own kernels. Who closes the team or its NIC meanwhile waits for its end.
         """
         try:
-            yield
+            with self._resources.at_work(), self.nic._resources.at_work():
+                yield
         except (CompletionError, DeadlineError, QueueFullError) as error:
             error.rank = peer if error.rank is None else error.rank
             if error.rank is None and error.qpn:

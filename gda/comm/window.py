@@ -19,7 +19,7 @@ from gda.comm.part import Index, Part, pieces, same_pieces
 from gda.comm.table import Table
 from gda.errors import ArgumentError, BootstrapError
 from gda.nic import Memory, Nic, RemoteMemory
-from gda.nic.lifetime import Owner, Resources
+from gda.nic.lifetime import Owner, Resources, working
 
 if TYPE_CHECKING:
     from gda.comm.team import Team
@@ -130,6 +130,7 @@ class Window(Owner):
         return Part(self, offset, length, count, stride if count > 1 else 0)
 
     # ----------------------------------------------------------------------------------------------------------- verbs
+    @working
     def put(
         self, peer: int, to: Part | None = None, source: Part | Memory | None = None, *, queue: int = 0,
         deadline_s: float = CALL_S,
@@ -149,6 +150,7 @@ class Window(Owner):
                 bytes, int(limit * 1e9),
             ).wait(limit + 1)  # fmt: skip
 
+    @working
     def get(
         self, peer: int, of: Part | None = None, into: Part | Memory | None = None, *, queue: int = 0,
         deadline_s: float = CALL_S,

@@ -22,7 +22,7 @@ from gda import _cuda, _verbs, formats, notes
 from gda.errors import ArgumentError, GdaError, OutOfBoundsError, UnavailableError
 from gda.nic import lint
 from gda.nic.gpu import Gpu, register_with_nic
-from gda.nic.lifetime import Owner, Resources
+from gda.nic.lifetime import Owner, Resources, working
 from gda.nic.placement import HostSlab, check_kind, make_slab, page_range
 from gda.nic.remote import RemoteMemory, flags_of, key_in_memory
 from gda.nic.shared import Range, allocation_around
@@ -146,6 +146,7 @@ class Memory(Owner):
         """Whether what is written here may be seen before earlier writes: no place for signals."""
         return "relaxed_ordering" in self.access
 
+    @working
     def read(self, offset: int, bytes: int) -> builtins.bytes:
         """Copy bytes out, from host or GPU memory. Raises OutOfBoundsError."""
         address = self.range(offset, bytes)
@@ -153,6 +154,7 @@ class Memory(Owner):
             return ctypes.string_at(address, bytes)
         return _cuda.cuMemcpyDtoH(_used_gpu(self.nic).context, address, bytes)
 
+    @working
     def write(self, offset: int, data: builtins.bytes | bytearray | memoryview) -> None:
         """Copy bytes in, to host or GPU memory. Raises OutOfBoundsError, and ArgumentError for read-only memory."""
         data = builtins.bytes(data)

@@ -103,6 +103,23 @@ def test_a_counter_hands_out_each_number_once(kernel, nothing_left) -> None:
     assert numbers == list(range(2 * (32 * 3 + 4)))
 
 
+def test_threads_draw_different_numbers(nothing_left) -> None:
+    """All had had one word for the answer: of 800 numbers 600 were different."""
+
+    def work(team: Team) -> list[int]:
+        counter, drawn = team.signals(1), list[int]()
+
+        def draw(_: int) -> None:
+            for _ in range(100):
+                drawn.append(counter.fetch_add(0, 0, deadline_s=30))
+
+        whole_world(4, draw)
+        team.barrier()
+        return drawn
+
+    assert sorted(itertools.chain.from_iterable(teams(2, work))) == list(range(800))
+
+
 def test_who_closed_its_team_is_not_missed(nothing_left) -> None:
     carriers, gone = threads(3), threading.Event()
 

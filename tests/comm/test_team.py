@@ -330,3 +330,30 @@ def test_a_full_queue_names_the_rank_that_does_not_empty_it(nothing_left) -> Non
             raise error
 
     teams(1, work)
+
+
+@pytest.mark.parametrize("what", ["the team", "its NIC", "the window"])
+def test_who_closes_waits_for_a_thread_that_puts(nothing_left, what: str) -> None:
+    """The kernel had gone on in memory that was free: the process crashed."""
+
+    def work(rank: int) -> None:
+        begun = threading.Event()
+
+        def put() -> None:
+            with pytest.raises(ClosedError):
+                for _ in range(10**6):
+                    window.put(rank, deadline_s=30)
+                    signals.signal(rank, 0, deadline_s=30)
+                    begun.set()
+
+        with gda.open() as nic, gda.init(carriers[rank], nic=nic, deadline_s=20) as team:
+            window, signals = team.window(1 << 20), team.signals(1)
+            thread = threading.Thread(target=put)
+            thread.start()
+            assert begun.wait(30)
+            {"the team": team, "its NIC": nic, "the window": window}[what].close()
+            thread.join(30)
+            assert not thread.is_alive()
+
+    carriers = threads(2)
+    whole_world(2, work)

@@ -12,6 +12,7 @@ from gda.comm.arguments import CALL_S, seconds
 from gda.comm.collectives.collective import finish, prepare
 from gda.comm.kernels import kernels_of
 from gda.comm.signal import Signals
+from gda.nic.lifetime import working
 
 if TYPE_CHECKING:
     from gda.comm.team import Team
@@ -49,6 +50,7 @@ class Barrier(Signals):
     def __repr__(self) -> str:
         return f"<Barrier of {self.team.size} ranks in {len(self.partners)} rounds>"
 
+    @working
     def arrive(self, *, deadline_s: float = CALL_S) -> None:
         """Return when all ranks have come, by one launch of gda_barrier(). Collective.
 

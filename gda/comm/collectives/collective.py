@@ -22,7 +22,7 @@ from gda.comm.kernels import kernels_of
 from gda.comm.signal import Signals
 from gda.comm.window import Window
 from gda.errors import ArgumentError, ClosedError, CompletionError, DeadlineError, OutOfBoundsError, QueueFullError
-from gda.nic.lifetime import Owner, Resources
+from gda.nic.lifetime import Owner, Resources, working
 from gda.run import Kernel, Launch
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class Collective(Owner):
         self.team, self.channels, self._what = team, channels, what
         self._own(Resources(what, team._resources))
         self._failed = ""
+        self._turn = [True]  # whoever launches has it meanwhile
         self._windows: list[Window] = []
         try:
             self._kernels = kernels_of(file) if file else None
@@ -155,6 +156,7 @@ class Collective(Owner):
         except ArgumentError:
             raise OutOfBoundsError(f"{bytes!r} bytes of each piece: one has {piece_bytes}") from None
 
+    @working
     def _launch(self, kernel: str, *arguments: object, deadline_s: float) -> None:
         """One launch of a kernel, a block a channel. In front of `arguments` goes the team, behind them signals and
         deadline.
@@ -164,6 +166,12 @@ class Collective(Owner):
             raise ClosedError(f"this {self._what} has failed before ({self._failed})", "make another, on all ranks")
         deadline_s = seconds("deadline_s", deadline_s, or_zero=False)
         start = getattr(self._kernels, kernel).start[self.channels, self.threads]
+        try:
+            turn = self._turn.pop()
+        except IndexError:
+            raise ArgumentError(
+                f"another thread is in this {self._what}", "one at a time; make one for each thread, on all ranks"
+            ) from None
         with self.team.naming():
             try:
                 launch = start(self.team, *arguments, self.signals, int(deadline_s * 1e9))
@@ -175,6 +183,8 @@ class Collective(Owner):
                 if isinstance(error, (CompletionError, DeadlineError, QueueFullError)):
                     error.rank = self._missed()
                 raise
+            finally:
+                self._turn.append(turn)
 
     def _refused(self, error: OutOfBoundsError) -> OutOfBoundsError | None:
         """What is raised where a kernel refused something and went through all steps: the ranks are still in step."""

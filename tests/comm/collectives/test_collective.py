@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,31 @@ def test_rings_connect_neighbours_alone(nothing_left) -> None:
         assert len(team.connected) == 5
 
     teams(5, work, connect="on_demand")
+
+
+def test_two_threads_in_one_collective_are_told(nothing_left) -> None:
+    def work(team: Team) -> None:
+        give = team.broadcast(8)
+        if team.rank == 0:
+            give(root=1, deadline_s=30)
+            return
+        came: list[object] = []
+
+        def second() -> None:
+            try:
+                give(root=1, deadline_s=30)
+            except ArgumentError as error:
+                came.append(error)
+
+        turn = give._turn.pop()  # as the first thread has it in the middle of a call
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(30)
+        give._turn.append(turn)
+        assert "another thread is in this broadcast" in str(came[0])
+        give(root=1, deadline_s=30)
+
+    teams(2, work)
 
 
 DYING = """
