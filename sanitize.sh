@@ -28,8 +28,10 @@ suite() {
 
 # ThreadSanitizer sees only instrumented code, so what Python writes into a ring by hand would look like a race; and it
 # knows at most 8,128 fibers, so wide grids are left out. memory_bench.c counts what is allocated by standing in the
-# allocator's place, which is AddressSanitizer's.
+# allocator's place, which is AddressSanitizer's; and what posting costs is not compared where half of it is instrumented.
+# A forked child may find AddressSanitizer's allocator locked by a thread that it does not have (GCC 12), and wait.
 suite address address,undefined libasan.so tests/verbs tests/nic tests/run tests/whole/test_bad_input.py \
-    tests/sim/test_uverbs.py -k "not test_memory_of_idle_objects"
+    tests/sim/test_uverbs.py --deselect "tests/sim/test_uverbs.py::test_check[children]" \
+    -k "not test_memory_of_idle_objects and not test_posting_side_by_side"
 suite thread thread libtsan.so tests/verbs tests/nic/test_queue.py tests/whole/test_forward_progress.py -k "not 1024"
 exit $failed
