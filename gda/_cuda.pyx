@@ -5,7 +5,9 @@
 Functions and constants carry the driver API's names (CUDA Driver API, "Memory Management", "Unified Addressing",
 "Context Management"). Builds without CUDA headers and imports without a driver: available() says whether it can be
 used, and why not. `Context` is a device's primary context, the one that CuPy and torch use too; every call makes it
-current for its own duration only. What a call allocates or registers is an object with an idempotent close().
+current for its own duration only, and lets no capture of a stream notice it: what is made here belongs to no graph, and
+another thread may be capturing one ("Stream Management", cuThreadExchangeStreamCaptureMode). What a call allocates or
+registers is an object with an idempotent close().
 
 Called by gda/nic and gda/run. Addresses are plain integers. A failed call raises CudaError.
 Copies run on a non-blocking stream of the context, never on the default stream, which waits for kernels that wait.
@@ -56,6 +58,7 @@ ctypedef void *CUstream
 ctypedef uint64_t CUdeviceptr
 cdef enum:
     CU_STREAM_NON_BLOCKING = 1
+    CU_STREAM_CAPTURE_MODE_RELAXED = 2
     CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1
     CU_FLUSH_TARGET_CURRENT_CTX = 0
     CUDA_ERROR_INVALID_VALUE = 1
@@ -117,6 +120,7 @@ cdef t_pointer_set p_pointer_set = NULL
 cdef t_flush p_flush = NULL                # driver 11.3 and newer; NULL before
 cdef t_range_handle p_range_handle = NULL  # driver 11.7 and newer; NULL before
 cdef t_range p_range = NULL
+cdef t_int_out p_exchange_mode = NULL
 
 _ADVICE = {
     ("cuInit", 100): "no GPU is visible: check nvidia-smi and CUDA_VISIBLE_DEVICES",
@@ -146,6 +150,7 @@ cdef str load():
     global p_primary_retain, p_primary_release, p_push, p_pop, p_host_register, p_host_unregister, p_host_pointer
     global p_host_alloc, p_host_free, p_alloc, p_free, p_copy_in, p_copy_out, p_fill, p_stream_create
     global p_stream_synchronize, p_stream_destroy, p_pointer_get, p_pointer_set, p_flush, p_range_handle, p_range
+    global p_exchange_mode
     cdef int rc
     if library == NULL:
         library = dlopen(b"libcuda.so.1", RTLD_NOW | RTLD_GLOBAL)
@@ -180,6 +185,7 @@ cdef str load():
         p_flush = <t_flush>symbol(b"cuFlushGPUDirectRDMAWrites", NULL)
         p_range_handle = <t_range_handle>symbol(b"cuMemGetHandleForAddressRange", NULL)
         p_range = <t_range>symbol(b"cuMemGetAddressRange_v2", NULL)
+        p_exchange_mode = <t_int_out>symbol(b"cuThreadExchangeStreamCaptureMode", NULL)
     if (p_init == NULL or p_count == NULL or p_primary_retain == NULL or p_push == NULL or p_pop == NULL
             or p_host_register == NULL or p_copy_in == NULL or p_fill == NULL or p_pointer_get == NULL):
         return "the CUDA driver is too old (11.0 is the oldest that is used here)"
@@ -195,6 +201,13 @@ cdef str error_name(int code):
     if p_error_name != NULL and p_error_name(code, &text) == 0 and text != NULL:
         return (<bytes>text).decode()
     return f"CUresult {code}"
+
+
+# What calls of this thread do to streams that are captured; the mode before.
+cdef int exchange_mode(int mode) noexcept:
+    if p_exchange_mode != NULL:
+        p_exchange_mode(&mode)
+    return mode
 
 
 cdef object failure(str call, int code):
@@ -292,23 +305,25 @@ cdef class Context:
         if rc:
             self.pointer = NULL
             raise failure(f"cuDevicePrimaryCtxRetain({device})", rc)
-        self.enter()
+        cdef int mode = self.enter()
         rc = p_stream_create(&self.stream, CU_STREAM_NON_BLOCKING)
-        self.leave()
+        self.leave(mode)
         if rc:
             self.stream = NULL
             raise failure("cuStreamCreate(CU_STREAM_NON_BLOCKING)", rc)
 
+    # Its answer is for leave(): the thread's mode towards captures, before.
     cdef int enter(self) except -1:
         if self.pointer == NULL:
             raise ClosedError(f"CUDA context of device {self.device} has been closed")
         cdef int rc = p_push(self.pointer)
         if rc:
             raise failure(f"cuCtxPushCurrent(device {self.device})", rc)
-        return 0
+        return exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED)
 
-    cdef void leave(self) noexcept:
+    cdef void leave(self, int mode) noexcept:
         cdef CUcontext unused = NULL
+        exchange_mode(mode)
         p_pop(&unused)
 
     @property
@@ -330,9 +345,11 @@ cdef class Context:
         """Destroy the stream and release the context; again is no error. Close what was made with it first."""
         if self.pointer == NULL:
             return
+        cdef int mode
         if self.stream != NULL and p_push(self.pointer) == 0:
+            mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED)
             p_stream_destroy(self.stream)
-            self.leave()
+            self.leave(mode)
         self.stream = NULL
         self.pointer = NULL
         with nogil:
@@ -349,7 +366,7 @@ def cuMemHostRegister(Context context not None, uintptr_t address, size_t bytes,
     cdef int rc
     cdef CUdeviceptr mapped = 0
     call = f"cuMemHostRegister(0x{address:x}, {bytes}, flags=0x{flags:x})"
-    context.enter()
+    cdef int mode = context.enter()
     with nogil:
         rc = p_host_register(<void *>address, bytes, flags)
     if rc == 0:
@@ -357,7 +374,7 @@ def cuMemHostRegister(Context context not None, uintptr_t address, size_t bytes,
         if rc:
             p_host_unregister(<void *>address)
             call = f"cuMemHostGetDevicePointer(0x{address:x})"
-    context.leave()
+    context.leave(mode)
     if rc:
         raise failure(call, rc)
     cdef HostRegistration registration = HostRegistration.__new__(HostRegistration)
@@ -396,17 +413,19 @@ cdef class HostRegistration:
         if host == 0:
             return
         self.host = 0
-        self.context.enter()
+        cdef int mode = self.context.enter()
         with nogil:
             rc = p_host_unregister(<void *>host)
-        self.context.leave()
+        self.context.leave(mode)
         if rc:
             raise failure(f"cuMemHostUnregister(0x{host:x})", rc)
 
     def __dealloc__(self):
+        cdef int mode
         if self.host != 0 and self.context.pointer != NULL and p_push(self.context.pointer) == 0:
+            mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED)
             p_host_unregister(<void *>self.host)
-            self.context.leave()
+            self.context.leave(mode)
 
 
 def cuMemHostAlloc(Context context not None, size_t bytes, unsigned int flags):
@@ -414,12 +433,12 @@ def cuMemHostAlloc(Context context not None, size_t bytes, unsigned int flags):
     cdef int rc
     cdef void *host = NULL
     cdef CUdeviceptr mapped = 0
-    context.enter()
+    cdef int mode = context.enter()
     with nogil:
         rc = p_host_alloc(&host, bytes, flags)
         if rc == 0 and flags & 2:
             p_host_pointer(&mapped, host, 0)
-    context.leave()
+    context.leave(mode)
     if rc:
         raise failure(f"cuMemHostAlloc({bytes}, flags=0x{flags:x})", rc)
     cdef Allocation allocation = Allocation.__new__(Allocation)
@@ -435,10 +454,10 @@ def cuMemAlloc(Context context not None, size_t bytes):
     """Allocate GPU memory. Waits for running kernels on some drivers: not while one waits for the NIC."""
     cdef int rc
     cdef CUdeviceptr start = 0
-    context.enter()
+    cdef int mode = context.enter()
     with nogil:
         rc = p_alloc(&start, bytes)
-    context.leave()
+    context.leave(mode)
     if rc:
         raise failure(f"cuMemAlloc({bytes})", rc)
     cdef Allocation allocation = Allocation.__new__(Allocation)
@@ -479,20 +498,22 @@ cdef class Allocation:
         if start == 0:
             return
         self.start = 0
-        self.context.enter()
+        cdef int mode = self.context.enter()
         with nogil:
             rc = p_host_free(<void *>start) if self.is_host else p_free(start)
-        self.context.leave()
+        self.context.leave(mode)
         if rc:
             raise failure(f"cuMemFree{'Host' if self.is_host else ''}(0x{start:x})", rc)
 
     def __dealloc__(self):
+        cdef int mode
         if self.start != 0 and self.context.pointer != NULL and p_push(self.context.pointer) == 0:
+            mode = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED)
             if self.is_host:
                 p_host_free(<void *>self.start)
             else:
                 p_free(self.start)
-            self.context.leave()
+            self.context.leave(mode)
 
 
 def cuMemcpyHtoD(Context context not None, uint64_t destination, bytes data not None):
@@ -500,12 +521,12 @@ def cuMemcpyHtoD(Context context not None, uint64_t destination, bytes data not 
     cdef const char *source = PyBytes_AS_STRING(data)
     cdef size_t count = len(data)
     cdef int rc
-    context.enter()
+    cdef int mode = context.enter()
     with nogil:
         rc = p_copy_in(destination, source, count, context.stream)
         if rc == 0:
             rc = p_stream_synchronize(context.stream)
-    context.leave()
+    context.leave(mode)
     if rc:
         raise failure(f"cuMemcpyHtoD(0x{destination:x}, {count} bytes)", rc)
 
@@ -516,12 +537,12 @@ def cuMemcpyDtoH(Context context not None, uint64_t source, size_t count):
     cdef char *destination = PyBytes_AS_STRING(data)
     cdef int rc
     memset(destination, 0, count)
-    context.enter()
+    cdef int mode = context.enter()
     with nogil:
         rc = p_copy_out(destination, source, count, context.stream)
         if rc == 0:
             rc = p_stream_synchronize(context.stream)
-    context.leave()
+    context.leave(mode)
     if rc:
         raise failure(f"cuMemcpyDtoH(0x{source:x}, {count} bytes)", rc)
     return data
@@ -530,12 +551,12 @@ def cuMemcpyDtoH(Context context not None, uint64_t source, size_t count):
 def cuMemsetD8(Context context not None, uint64_t destination, unsigned char value, size_t count):
     """Fill GPU memory on the context's own stream, and wait for that stream only."""
     cdef int rc
-    context.enter()
+    cdef int mode = context.enter()
     with nogil:
         rc = p_fill(destination, value, count, context.stream)
         if rc == 0:
             rc = p_stream_synchronize(context.stream)
-    context.leave()
+    context.leave(mode)
     if rc:
         raise failure(f"cuMemsetD8(0x{destination:x}, 0x{value:02x}, {count})", rc)
 
@@ -543,9 +564,9 @@ def cuMemsetD8(Context context not None, uint64_t destination, unsigned char val
 def cuPointerSetSyncMemops(Context context not None, uint64_t pointer):
     """Set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, which GPUDirect RDMA asks for on every allocation that a NIC reaches."""
     cdef unsigned int on = 1
-    context.enter()
+    cdef int mode = context.enter()
     cdef int rc = p_pointer_set(&on, 6, pointer)
-    context.leave()
+    context.leave(mode)
     if rc:
         raise failure(f"cuPointerSetAttribute(SYNC_MEMOPS, 0x{pointer:x})", rc)
 
@@ -554,9 +575,9 @@ def cuMemGetAddressRange(Context context not None, uint64_t pointer):
     """(base, bytes) of the allocation that holds a GPU address."""
     cdef CUdeviceptr base = 0
     cdef size_t size = 0
-    context.enter()
+    cdef int mode = context.enter()
     cdef int rc = p_range(&base, &size, pointer)
-    context.leave()
+    context.leave(mode)
     if rc:
         raise failure(f"cuMemGetAddressRange(0x{pointer:x})", rc)
     return base, size
@@ -577,10 +598,10 @@ def cuMemGetHandleForAddressRange(Context context not None, uint64_t pointer, si
         raise UnavailableError("the CUDA driver has no dma-buf export (11.7 and newer have)", "load nvidia-peermem")
     cdef int fd = -1
     cdef int rc
-    context.enter()
+    cdef int mode = context.enter()
     with nogil:
         rc = p_range_handle(&fd, pointer, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags)
-    context.leave()
+    context.leave(mode)
     if rc:
         raise failure(f"cuMemGetHandleForAddressRange(0x{pointer:x}, {bytes}, DMA_BUF_FD, flags=0x{flags:x})", rc)
     return fd
@@ -591,9 +612,9 @@ def cuFlushGPUDirectRDMAWrites(Context context not None, int scope):
     if p_flush == NULL:
         raise UnavailableError("the CUDA driver has no cuFlushGPUDirectRDMAWrites (11.3 and newer have)")
     cdef int rc
-    context.enter()
+    cdef int mode = context.enter()
     with nogil:
         rc = p_flush(CU_FLUSH_TARGET_CURRENT_CTX, scope)
-    context.leave()
+    context.leave(mode)
     if rc:
         raise failure(f"cuFlushGPUDirectRDMAWrites({scope})", rc)

@@ -6,8 +6,10 @@ test_gpu_placement.py runs these on a real GPU, test_host_driver.py on a driver 
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -371,3 +373,53 @@ def test_a_handle_that_a_graph_uses_stays(nic, gpu):
     b.__gda_argument__("gpu")
     b.__gda_stay__(Holder())  # gone at once
     b.__gda_argument__("host")
+
+
+@pytest.fixture
+def capture(gpu):
+    """A stream of this thread is being captured, in the mode that is strict with all threads; how it ended."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    stream, graph, unused = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    assert driver.cuCtxPushCurrent_v2(ctypes.c_void_p(gpu.context.address)) == 0
+    assert driver.cuStreamCreate(ctypes.byref(stream), 1) == 0
+    assert driver.cuStreamBeginCapture_v2(stream, 0) == 0
+
+    ends = []
+
+    def end() -> int:
+        ends.append(driver.cuStreamEndCapture(stream, ctypes.byref(graph)))
+        return ends[0]
+
+    try:
+        yield end
+    finally:
+        if ends or end() == 0:
+            driver.cuGraphDestroy(graph)
+        driver.cuStreamDestroy_v2(stream)
+        driver.cuCtxPopCurrent_v2(ctypes.byref(unused))
+
+
+def test_another_thread_makes_all_while_a_graph_is_captured(nic, gpu, capture):
+    """New pieces of both pools, registered arrays, queue pairs anywhere, copies, and the end of all."""
+    errors = []
+
+    def work():
+        try:
+            with nic.allocate(3 << 20, "gpu") as memory, nic.allocate(3 << 20) as other:
+                memory.write(0, b"there")
+                assert memory.read(0, 5) == b"there" and other.bytes == 3 << 20
+                gpu.pin(np.ctypeslib.as_array(placement.anonymous_pages(4096)).ctypes.data, 4096).close()
+                with nic.register(np.zeros(10_000, np.uint8)):
+                    for where in PLACEMENTS:
+                        nic.loopback_pair(placement=where)[0].close()
+            mode = ctypes.c_int(0)
+            assert ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(mode)) == 0
+            assert mode.value == 0, "calls of this thread would still be let pass"
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive() and not errors, errors
+    assert capture() == 0, "the capture was spoiled"

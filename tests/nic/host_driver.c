@@ -22,7 +22,9 @@ enum {
     INVALID_CONTEXT = 201,
     ALREADY_REGISTERED = 712,
     NOT_REGISTERED = 713,
-    NOT_SUPPORTED = 801
+    NOT_SUPPORTED = 801,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901
 };
 
 #define FAR 0x100000000000ull     // added to an allocation's address: nothing is mapped there
@@ -37,6 +39,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread void* stack[16];
 static __thread int depth;
 static int the_context;
+// A stream that is captured in global mode, and whether a call has spoiled that: one which the driver does not let
+// happen meanwhile, by a thread that did not say that it is about something else.
+static void* captured;
+static int spoiled;
+static __thread int mode;  // 0 global, 2 relaxed
+static int spoils(void) { return captured && mode != 2 ? (spoiled = 1) : 0; }
 
 static struct range* find(uint64_t at, uint64_t bytes, int kind) {
     for (int i = 0; i < LIMIT; i++)
@@ -100,6 +108,7 @@ CUresult cuCtxSetCurrent(void* context) {
 static int current(void) { return depth && stack[depth - 1] == &the_context; }
 
 CUresult cuMemHostRegister_v2(void* host, size_t bytes, unsigned flags) {
+    if (spoils()) return CAPTURE_UNSUPPORTED;
     if (!current()) return INVALID_CONTEXT;
     if (flags & 4) return INVALID_VALUE;  // this is RAM, not a device's page
     pthread_mutex_lock(&lock);
@@ -108,6 +117,7 @@ CUresult cuMemHostRegister_v2(void* host, size_t bytes, unsigned flags) {
     return result;
 }
 CUresult cuMemHostUnregister(void* host) {
+    if (spoils()) return CAPTURE_UNSUPPORTED;
     if (!current()) return INVALID_CONTEXT;
     pthread_mutex_lock(&lock);
     struct range* range = find((uint64_t)host, 1, 2);
@@ -121,12 +131,14 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* pointer, void* host, unsigned
     return !flags && (find((uint64_t)host, 1, 2) || find((uint64_t)host, 1, 3)) ? OK : INVALID_VALUE;
 }
 CUresult cuMemHostAlloc(void** host, size_t bytes, unsigned flags) {
+    if (spoils()) return CAPTURE_UNSUPPORTED;
     (void)flags;
     if (!current()) return INVALID_CONTEXT;
     *host = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return *host == MAP_FAILED ? OUT_OF_MEMORY : add((uint64_t)*host, bytes, 3);
 }
 CUresult cuMemFreeHost(void* host) {
+    if (spoils()) return CAPTURE_UNSUPPORTED;
     struct range* range = find((uint64_t)host, 1, 3);
     if (!range) return INVALID_VALUE;
     munmap(host, range->bytes);
@@ -134,6 +146,7 @@ CUresult cuMemFreeHost(void* host) {
     return OK;
 }
 CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
+    if (spoils()) return CAPTURE_UNSUPPORTED;
     if (!current()) return INVALID_CONTEXT;
     if (bytes > 1ull << 34) return OUT_OF_MEMORY;
     void* real = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -143,6 +156,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
     return add(*pointer, bytes, 1);
 }
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
+    if (spoils()) return CAPTURE_UNSUPPORTED;
     struct range* range = find(pointer, 1, 1);
     if (!range || range->start != pointer) return INVALID_VALUE;
     munmap((void*)(pointer + FAR), range->bytes);
@@ -173,13 +187,34 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, void
     return OK;
 }
 CUresult cuStreamCreate(void** stream, unsigned flags) {
+    if (spoils()) return CAPTURE_UNSUPPORTED;
     if (flags != 1 || !current()) return INVALID_VALUE;  // the legacy stream's friends are not welcome
     *stream = malloc(1);
     return OK;
 }
-CUresult cuStreamSynchronize(void* stream) { return stream ? OK : INVALID_VALUE; }
-CUresult cuStreamQuery(void* stream) { return stream ? OK : INVALID_VALUE; }
+CUresult cuStreamSynchronize(void* stream) {
+    return spoils() || stream == captured ? CAPTURE_UNSUPPORTED : stream ? OK : INVALID_VALUE;
+}
+CUresult cuStreamQuery(void* stream) {
+    return spoils() || stream == captured ? CAPTURE_UNSUPPORTED : stream ? OK : INVALID_VALUE;
+}
 CUresult cuStreamDestroy_v2(void* stream) { return free(stream), OK; }
+CUresult cuStreamBeginCapture_v2(void* stream, int how) {
+    if (how != 0 || captured) return INVALID_VALUE;
+    return captured = stream, spoiled = 0, OK;
+}
+CUresult cuStreamEndCapture(void* stream, void** graph) {
+    if (stream != captured) return INVALID_VALUE;
+    captured = NULL;
+    *graph = spoiled ? NULL : &the_context;
+    return spoiled ? CAPTURE_INVALIDATED : OK;
+}
+CUresult cuGraphDestroy(void* graph) { return graph ? OK : INVALID_VALUE; }
+CUresult cuThreadExchangeStreamCaptureMode(int* wanted) {
+    const int before = mode;
+    mode = *wanted, *wanted = before;
+    return OK;
+}
 
 CUresult cuPointerGetAttribute(void* data, int attribute, CUdeviceptr at) {
     int device = find(at, 1, 1) != NULL;
