@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that callers pass: whole ones of any kind (NumPy's too), and times. Used by all of gda.comm.
+"""What callers pass: whole numbers of any kind (NumPy's too), times, and one of a few words. Used by all of gda.comm.
 
-What is none is refused by an ArgumentError before anything is sent: other ranks do not learn of it.
+What is not that is refused by an ArgumentError before anything is sent: other ranks do not learn of it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from gda.errors import ArgumentError
 
-__all__ = ["CALL_S", "seconds", "whole", "wholes"]
+__all__ = ["CALL_S", "one_of", "seconds", "whole", "wholes"]
 
 # The deadline of what goes to other ranks, where none is given: windows, signals, collectives. It is for peers that are
 # silent; a rank of this host that has died is named by its end, at once.
@@ -44,6 +44,14 @@ def wholes(name: str, values: Iterable[Any], least: int | None = None, most: int
     except TypeError:
         raise ArgumentError(f"{name}={values!r} is not a list of whole numbers", f"{name}=[{values!r}]") from None
     return [whole(f"{name}[{i}]", one, least, most) for i, one in enumerate(found)]
+
+
+def one_of(name: str, value: Any, words: Iterable[str], advice: str = "") -> str:
+    """The same word. Raises ArgumentError for any other, or what is none."""
+    words = tuple(words)
+    if not isinstance(value, str) or value not in words:
+        raise ArgumentError(f"{name}={value!r} is not one of {', '.join(words)}", advice)
+    return value
 
 
 def seconds(name: str, value: Any, *, or_zero: bool = True) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gda import formats
-from gda.comm.arguments import CALL_S, seconds, whole
+from gda.comm.arguments import CALL_S, one_of, seconds, whole
 from gda.comm.bootstrap import lost
 from gda.comm.kernels import kernels_of
 from gda.comm.part import Part, same_pieces
@@ -145,9 +145,7 @@ class Signals(Window):
         """
         self._offset(index)
         value, limit = whole("value", value), seconds("deadline_s", deadline_s)
-        if until not in _COMPARISONS:
-            raise ArgumentError(f"until={until!r} is not one of {', '.join(_COMPARISONS)}")
-        holds, doing = _COMPARISONS[until]
+        holds, doing = _COMPARISONS[one_of("until", until, _COMPARISONS)]
         peer = None if peer is None else self.team.checked_rank(peer)
         end, look_at = time.monotonic() + limit, time.monotonic() + _LOOK_S
         pause_s = _FIRST_PAUSE_S
@@ -202,7 +200,6 @@ class Signals(Window):
             raise OutOfBoundsError(f"signal {index!r} of {self.count}: they count from 0 to {self.count - 1}") from None
 
     def _word(self, peer: int, operation: str) -> int:
-        if operation not in _OPERATIONS:
-            raise ArgumentError(f"operation={operation!r} is not one of {', '.join(_OPERATIONS)}")
+        one_of("operation", operation, _OPERATIONS)
         self.check_right(peer, "remote_atomic" if operation == "add" else "remote_write")
         return int(getattr(formats, _OPERATIONS[operation]))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gda import formats
 from gda.comm import rendezvous
 from gda.comm.agreement import agree
-from gda.comm.arguments import seconds, whole
+from gda.comm.arguments import one_of, seconds, whole
 from gda.comm.bootstrap import DEADLINE_S, Bootstrap, Carrier, Identity, carrier_from, lost
 from gda.comm.meeting import Meeting
 from gda.comm.table import Table
@@ -60,13 +60,9 @@ def init(
     turn, or all share the first to a "peer". `deadline_s` bounds this call and is the default of later ones. Raises as
     Bootstrap does; then nothing is left open.
     """
-    if connect not in _WAYS:
-        raise ArgumentError(f"connect={connect!r} is not one of {', '.join(_WAYS)}")
-    if not isinstance(policy, str) or policy not in _POLICIES:
-        raise ArgumentError(
-            f"policy={policy!r} is not one of {', '.join(_POLICIES)}",
-            "kernels that share queues in another way pass a number of their own as `which`",
-        )
+    one_of("connect", connect, _WAYS)
+    advice = "kernels that share queues in another way pass a number of their own as `which`"
+    one_of("policy", policy, _POLICIES, advice)
     queues_per_peer = whole("queues_per_peer", queues_per_peer, 1, 256)
     deadline_s = seconds("deadline_s", deadline_s, or_zero=False)
     _check_nic(nic)

@@ -15,7 +15,7 @@ import pytest
 
 import gda
 from gda.comm import Bootstrap, Team, Window, threads
-from gda.comm.arguments import seconds, whole, wholes
+from gda.comm.arguments import one_of, seconds, whole, wholes
 from gda.comm.signal import Signals
 from gda.errors import ArgumentError, DeadlineError, OutOfBoundsError, UnavailableError
 from tests.comm.conftest import teams
@@ -74,6 +74,11 @@ REFUSED: list[tuple[Call, str]] = [
     (lambda team, window, signals: signals.wait(0, 1, deadline_s=True), "deadline_s=True"),
     (lambda team, window, signals: signals.wait_next(0, 0.5), "step=0.5"),
     (lambda team, window, signals: signals.wait_next(0, -1), "step=-1 is not a whole number from 0 on"),
+    (lambda team, window, signals: signals.wait(0, 1, [">="]), r"until=\['>='\] is not one of >=, =="),
+    (lambda team, window, signals: signals.signal(0, 0, 1, {}), r"operation=\{\} is not one of"),
+    (lambda team, window, signals: team.broadcast(64, algorithm=["tree"]), r"algorithm=\['tree'\] is not one of auto"),
+    (lambda team, window, signals: team.all_gather(64, algorithm={}), r"algorithm=\{\} is not one of auto, ring"),
+    (lambda team, window, signals: team.all_reduce(np.zeros(1), []), r"op=\[\] is not one of sum, prod"),
     (lambda team, window, signals: team.signals(0), "count=0 is not a whole number from 1 on"),
     (lambda team, window, signals: team.signals(1, start=0.5), "start=0.5"),
     (lambda team, window, signals: team.barrier(deadline_s="x"), "deadline_s='x'"),
@@ -122,6 +127,13 @@ def test_numbers() -> None:
         whole("n", 7, most=6)
     with pytest.raises(ArgumentError, match="n=True is not a whole number"):
         whole("n", True)
+
+
+def test_words() -> None:
+    assert one_of("way", "there", {"here": 1, "there": 2}) == "there"
+    for none in ("nowhere", "", None, 0, ["there"]):
+        with pytest.raises(ArgumentError, match=r"way=.* is not one of here, there\n.*look around"):
+            one_of("way", none, ("here", "there"), "look around")
 
 
 def test_memory_of_another_nic_is_refused_before_it_is_posted(nothing_left) -> None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gda.comm.arguments import CALL_S
+from gda.comm.arguments import CALL_S, one_of
 from gda.comm.collectives.collective import Collective, Transfer, neighbours
-from gda.errors import ArgumentError
 
 if TYPE_CHECKING:
     from gda.comm.team import Team
@@ -41,8 +40,7 @@ class AllGather(Collective):
             peers=neighbours(team, algorithm == "ring"), channels=channels, placement=placement, start=start,
         )  # fmt: skip
         with self._closed_on_failure():
-            if algorithm not in _KERNELS:
-                raise ArgumentError(f"algorithm={algorithm!r} is not one of {', '.join(_KERNELS)}")
+            one_of("algorithm", algorithm, _KERNELS)
             self.window = self._window(data, placement)
             self._must_give(self.window, "array", "remote_write")
             self.piece_bytes = self._piece_bytes(self.window)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gda.comm.arguments import CALL_S
-from gda.comm.collectives.collective import Collective, Transfer
+from gda.comm.collectives.collective import Collective, Transfer, refuse_overlap
 from gda.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ class AllToAll(Collective):
             self.piece_bytes = self._piece_bytes(self.target)
             if self.source.bytes != self.target.bytes:
                 raise ArgumentError(f"a source of {self.source.bytes} bytes, a target of {self.target.bytes}")
-            here, there = self.source.memory.address, self.target.memory.address
-            if abs(here - there) < self.source.bytes:
-                raise ArgumentError("source and target overlap", "keep what is sent apart from what arrives")
+            refuse_overlap(self.source.memory, "source", self.target.memory, "target")
 
     def __call__(self, *, bytes: int | None = None, deadline_s: float = CALL_S) -> None:
         """Return when all pieces for this rank are here and its own have left. All ranks call it with the same.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gda.comm.agreement import agree
 from gda.comm.arguments import CALL_S, wholes
-from gda.comm.collectives.collective import Collective, Transfer
+from gda.comm.collectives.collective import Collective, Transfer, refuse_overlap
 from gda.comm.window import Window, memory_of
 from gda.errors import ArgumentError, OutOfBoundsError
 from gda.nic import Memory
@@ -65,9 +65,9 @@ class AllToAllV(Collective):
             self.back_row_bytes = self.row_bytes
             if self.back is not None:
                 self.back_row_bytes = _row_bytes(back_row_bytes, self.results, self.back.memory)
-            _refuse_overlap(self.source, "source", self.target.memory, "target")
+            refuse_overlap(self.source, "source", self.target.memory, "target")
             if self.back is not None:
-                _refuse_overlap(self.results, "results", self.back.memory, "the window for the way back")
+                refuse_overlap(self.results, "results", self.back.memory, "the window for the way back")
             agree(team.bootstrap, "all-to-all-v", {"row_bytes": self.row_bytes, "back_row_bytes": self.back_row_bytes})
             if self.back is not None:
                 self._check_room(self.back.memory, "back", self.source, "source")
@@ -144,12 +144,6 @@ class AllToAllV(Collective):
         for word in self._missed_words:
             self.signals.memory.write(8 * word, bytes(8))
         return told
-
-
-def _refuse_overlap(sent: Memory, name: str, written: Memory, other: str) -> None:
-    """What others write while this rank may still send it would arrive changed."""
-    if sent.address < written.address + written.bytes and written.address < sent.address + sent.bytes:
-        raise ArgumentError(f"{name} and {other} overlap", "keep what is sent apart from what arrives")
 
 
 def _row_bytes(asked: int, *memories: Memory) -> int:

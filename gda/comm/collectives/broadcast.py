@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gda.comm.arguments import CALL_S
+from gda.comm.arguments import CALL_S, one_of
 from gda.comm.collectives.collective import Collective, Transfer, neighbours
 from gda.errors import ArgumentError
 
@@ -41,8 +41,7 @@ class Broadcast(Collective):
             channels=channels, placement=placement, start=start,
         )  # fmt: skip
         with self._closed_on_failure():
-            if algorithm not in _KERNELS:
-                raise ArgumentError(f"algorithm={algorithm!r} is not one of {', '.join(_KERNELS)}")
+            one_of("algorithm", algorithm, _KERNELS)
             if not isinstance(chunk_bytes, int) or not 0 < chunk_bytes < 1 << 63:
                 raise ArgumentError(f"chunk_bytes={chunk_bytes!r} is not a positive number of bytes")
             self.window = self._window(data, placement)

@@ -22,6 +22,7 @@ from gda.comm.kernels import kernels_of
 from gda.comm.signal import Signals
 from gda.comm.window import Window
 from gda.errors import ArgumentError, ClosedError, CompletionError, DeadlineError, OutOfBoundsError, QueueFullError
+from gda.nic import Memory
 from gda.nic.lifetime import Owner, Resources, working
 from gda.run import Kernel, Launch
 
@@ -63,6 +64,12 @@ def finish(team: Team, launch: Launch, limit_s: float, signals: Signals, stop: I
             at = float("inf")
 
     launch.wait(limit_s, meanwhile=look)
+
+
+def refuse_overlap(sent: Memory, name: str, written: Memory, other: str) -> None:
+    """What others write while this rank may still send it would arrive changed."""
+    if sent.address < written.address + written.bytes and written.address < sent.address + sent.bytes:
+        raise ArgumentError(f"{name} and {other} overlap", "keep what is sent apart from what arrives")
 
 
 def neighbours(team: Team, alone: bool) -> set[int] | None:

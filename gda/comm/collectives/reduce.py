@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gda.comm.arguments import CALL_S, whole
+from gda.comm.arguments import CALL_S, one_of, whole
 from gda.comm.collectives.collective import Collective
 from gda.comm.collectives.elements import ELEMENTS, OPERATIONS, Array, combined, element_of
 from gda.comm.collectives.steps import Step, doubling, pieces, ring, rounds_of
@@ -41,10 +41,8 @@ class _Reduction(Collective):
     ) -> None:  # fmt: skip
         self.dtype, self.op, self.protocol = element_of(array, dtype), op, protocol
         item = ELEMENTS[self.dtype][1]
-        if op not in OPERATIONS:
-            raise ArgumentError(f"op={op!r} is not one of {', '.join(OPERATIONS)}")
-        if protocol not in PROTOCOLS:
-            raise ArgumentError(f"protocol={protocol!r} is not one of {', '.join(PROTOCOLS)}")
+        one_of("op", op, OPERATIONS)
+        one_of("protocol", protocol, PROTOCOLS)
         line, of_line, slots = PROTOCOLS[protocol][1:]
         self.bytes = _bytes_of(array)
         self.count = self.bytes // item
@@ -157,8 +155,7 @@ class AllReduce(_Reduction):
         protocol: str = "simple", channels: int = 1, slot_bytes: int | None = None, threads: int | None = None,
         placement: str | None = None, start: int = 0,
     ) -> None:  # fmt: skip
-        if algorithm not in ("auto", "ring", "doubling"):
-            raise ArgumentError(f"algorithm={algorithm!r} is not one of auto, ring, doubling")
+        one_of("algorithm", algorithm, ("auto", "ring", "doubling"))
         if algorithm == "auto":
             algorithm = "doubling" if _bytes_of(array) < _RING_FROM_BYTES else "ring"
         self.algorithm = algorithm
