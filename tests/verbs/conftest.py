@@ -33,3 +33,12 @@ def pd(context: _verbs.Context) -> Iterator[_verbs.PD]:
     yield pd
     gc.collect()
     pd.close()
+
+
+@pytest.fixture
+def cqs(context: _verbs.Context) -> Iterator[list[_verbs.CQ]]:
+    """For sends and for receives."""
+    cqs = [_verbs.ibv_create_cq(context, 64) for _ in range(2)]
+    yield cqs
+    for cq in cqs:
+        cq.close()

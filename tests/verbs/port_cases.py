@@ -12,14 +12,6 @@ from gda import _verbs
 from gda.errors import VerbsError
 
 
-@pytest.fixture
-def cqs(context):
-    cqs = [_verbs.ibv_create_cq(context, 64) for _ in range(2)]
-    yield cqs
-    for cq in cqs:
-        cq.close()
-
-
 def event(context: _verbs.Context) -> tuple[int, object]:
     assert select.select([context.async_fd], [], [], 10)[0]
     got = _verbs.ibv_get_async_event(context)

@@ -17,14 +17,6 @@ SIGNALED = _verbs.IBV_SEND_SIGNALED
 
 
 @pytest.fixture
-def cqs(context):
-    cqs = [_verbs.ibv_create_cq(context, 64) for _ in range(2)]
-    yield cqs
-    for cq in cqs:
-        cq.close()
-
-
-@pytest.fixture
 def rc(context, pd, cqs) -> Iterator[Pair]:
     pair = make_pair(context, pd, _verbs.IBV_QPT_RC, cqs, extended=True)
     yield pair

@@ -21,14 +21,6 @@ FULL = "SQ full: 16 posted, 0 signaled; no completion can ever free a slot"
 
 
 @pytest.fixture
-def cqs(context):
-    cqs = [_verbs.ibv_create_cq(context, 64) for _ in range(2)]
-    yield cqs
-    for cq in cqs:
-        cq.close()
-
-
-@pytest.fixture
 def rc(context, pd, cqs):
     pair = make_pair(context, pd, _verbs.IBV_QPT_RC, cqs, **SMALL)
     yield pair
