@@ -82,11 +82,15 @@ def _placement(parser: argparse.ArgumentParser, default: str = "host") -> None:
     parser.add_argument("--queues", choices=("host", "gpu"), default=default, help="where the kernel's queues lie")
 
 
-def _transfer(parser: argparse.ArgumentParser) -> None:
-    _placement(parser, argparse.SUPPRESS)  # what stands before the command counts too
+def _seconds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=float, default=0.2, metavar="S", help="how long to measure each figure at least (default 0.2)"
     )
+
+
+def _transfer(parser: argparse.ArgumentParser) -> None:
+    _placement(parser, argparse.SUPPRESS)  # what stands before the command counts too
+    _seconds(parser)
     parser.add_argument("--idle", action="store_true", help="leave the matrix product out")
     _outputs(parser)
 
@@ -104,9 +108,7 @@ def _collectives(command: Add) -> None:
         "software. example: python -m gda bench collectives --json collectives.json --plot collectives.png",
     )
     _placement(parser, argparse.SUPPRESS)
-    parser.add_argument(
-        "--seconds", type=float, default=0.2, metavar="S", help="how long to measure each figure (default 0.2)"
-    )
+    _seconds(parser)
     _outputs(parser)
 
 
@@ -160,9 +162,7 @@ def _exchanges(command: Add) -> None:
         epilog="example: python -m gda bench exchanges --ranks 2,4,8 --json exchanges.json",
     )
     parser.add_argument("--ranks", default="2,4", metavar="N,...", help="how many ranks (default 2,4)")
-    parser.add_argument(
-        "--seconds", type=float, default=0.2, metavar="S", help="how long to measure each figure (default 0.2)"
-    )
+    _seconds(parser)
     parser.add_argument("--json", metavar="FILE", help="write the figures to this file too")
 
 
