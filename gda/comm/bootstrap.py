@@ -8,6 +8,7 @@ Carrier; here is what is the same for all: records that are checked, phases, dea
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import secrets
@@ -65,8 +66,8 @@ class Identity:
     @classmethod
     def own(cls, rank: int, roll: int = -1) -> Identity:
         """Of this process."""
-        pid = os.getpid()
-        return cls(rank, socket.gethostname(), _boot(), pid, _began(pid) or 0, roll)
+        boot, pid, began = _this_process()
+        return cls(rank, socket.gethostname(), boot, pid, began, roll)
 
     def to_bytes(self) -> bytes:
         """Bytes for the others."""
@@ -86,12 +87,15 @@ class Identity:
     @property
     def is_here(self) -> bool:
         """Whether it runs under the same Linux and in the same container, where its death can be seen."""
-        return self.boot == _boot() and bool(self.boot)
+        return self.boot == _this_process()[0] and bool(self.boot)
 
     @property
     def is_dead(self) -> bool:
         """Whether its process is known to have ended; False for one on another host."""
-        return self.is_here and _began(self.pid) != self.began
+        if not self.is_here:
+            return False
+        _, pid, began = _this_process()
+        return self.began != (began if self.pid == pid else _began(self.pid))
 
 
 class Watch:
@@ -344,6 +348,16 @@ def threads(size: int) -> list[Carrier]:
     size = whole("size", size, 1)
     meeting = _Meeting(size)
     return [_ThreadCarrier(rank, meeting) for rank in range(size)]
+
+
+@functools.cache
+def _this_process() -> tuple[str, int, int]:
+    """Its boot, its number, and when it began: read once, since ranks that are threads look at one another often."""
+    pid = os.getpid()
+    return _boot(), pid, _began(pid) or 0
+
+
+os.register_at_fork(after_in_child=_this_process.cache_clear)
 
 
 def _boot() -> str:

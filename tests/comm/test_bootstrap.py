@@ -359,6 +359,22 @@ def test_identities() -> None:
         watch.look([0])
 
 
+def test_ranks_of_one_process_know_of_each_other_without_a_look_at_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 threads that wait look at 63 each: reading /proc for it took them as long as to connect."""
+    own = Identity.own(0)
+    monkeypatch.setattr(Path, "read_text", lambda *_: pytest.fail("it was read"))
+    monkeypatch.setattr(Path, "readlink", lambda *_: pytest.fail("it was read"))
+    assert own.is_here and not own.is_dead and Identity.own(0) == own
+    assert Identity(0, own.host, own.boot, own.pid, own.began - 1).is_dead  # another one had this number before
+    monkeypatch.undo()
+    program = (
+        "import os\nfrom gda.comm.bootstrap import Identity\nown = Identity.own(0)\nchild = os.fork()\n"
+        "if child == 0:\n    os._exit(0 if Identity.own(0).pid == os.getpid() != own.pid and not own.is_dead else 1)\n"
+        "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)  # a child is another
+
+
 @pytest.mark.parametrize(
     "rank, size, place, words",
     [
