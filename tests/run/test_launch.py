@@ -141,6 +141,18 @@ def test_a_launch_does_not_wait_for_those_who_wait_for_another(k: Kernel) -> Non
     assert long.done() and took < 0.5
 
 
+def test_who_waits_is_called_meanwhile(k: Kernel) -> None:
+    flag, calls = np.zeros(1, np.int32), []
+
+    def meanwhile() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            flag[0] = 1
+
+    k.spin_idle.start[1, 1](flag).wait(60, meanwhile=meanwhile)
+    assert len(calls) >= 3
+
+
 def test_given_up_launch_says_so_again(k: Kernel) -> None:
     launch = k.for_ever.start[1, 1]()
     for _ in range(2):
