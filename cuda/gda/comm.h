@@ -48,6 +48,16 @@ GDA_API const uint64_t* gda_signal_of(const gda_window& window, uint64_t index) 
     return reinterpret_cast<const uint64_t*>(window.mine.addr) + index;
 }
 
+namespace gda {
+
+// Bytes from the first signal to signal `index`; where they would go round, more than any memory has.
+GDA_API uint64_t offset_of_signal(uint64_t index) {
+    uint64_t none = ~static_cast<uint64_t>(0);
+    return index < none / sizeof(uint64_t) ? index * sizeof(uint64_t) : none;
+}
+
+}  // namespace gda
+
 // Writes bytes of this rank's memory to the peer's window.
 GDA_API gda_ticket gda_put_to(const gda_team& team, uint32_t peer, const gda_window& window, uint64_t offset,
                               const gda_mr& src, uint64_t src_offset, uint64_t bytes, uint32_t which = 0) {
@@ -79,8 +89,8 @@ GDA_API gda_ticket gda_get_strided_from(const gda_team& team, uint32_t peer, con
 // Adds `value` to signal `index` of the peer, or sets it, behind all that was posted to the same queue.
 GDA_API gda_ticket gda_signal_to(const gda_team& team, uint32_t peer, const gda_window& signals, uint64_t index,
                                  uint64_t value, gda_signal_operation operation, uint32_t which = 0) {
-    return gda_signal(gda_queue_of(team, peer, which), gda_memory_of(signals, peer), index * sizeof(uint64_t), value,
-                      operation);
+    return gda_signal(gda_queue_of(team, peer, which), gda_memory_of(signals, peer), gda::offset_of_signal(index),
+                      value, operation);
 }
 
 // A put and a signal behind it: whoever sees the signal sees the bytes.
@@ -89,7 +99,7 @@ GDA_API gda_ticket gda_put_signal_to(const gda_team& team, uint32_t peer, const 
                                      uint64_t index, uint64_t value, gda_signal_operation operation,
                                      uint32_t which = 0) {
     return gda_put_signal(gda_queue_of(team, peer, which), gda_memory_of(window, peer), offset, src, src_offset, bytes,
-                          gda_memory_of(signals, peer), index * sizeof(uint64_t), value, operation);
+                          gda_memory_of(signals, peer), gda::offset_of_signal(index), value, operation);
 }
 
 // Waits for a ticket of the queue that leads to `peer`.
@@ -125,7 +135,7 @@ GDA_API gda_status gda_wait_next_here(const gda_window& signals, uint64_t index,
 GDA_API gda_ticket gda_fetch_add_to(const gda_team& team, uint32_t peer, const gda_mr& result, uint64_t result_offset,
                                     const gda_window& signals, uint64_t index, uint64_t add, uint32_t which = 0) {
     return gda_fetch_add(gda_queue_of(team, peer, which), result, result_offset, gda_memory_of(signals, peer),
-                         index * sizeof(uint64_t), add);
+                         gda::offset_of_signal(index), add);
 }
 
 // Waits for everything that was posted to all ranks; the deadline is that of each wait. The first failure is told.

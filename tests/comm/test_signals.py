@@ -83,6 +83,10 @@ def test_python_and_kernels_share_epochs(kernel, nothing_left) -> None:
             kernel.next_of[1, 1](team.window(64), 0)
         with pytest.raises(OutOfBoundsError):  # a neighbour's epoch
             kernel.signal_to[1, 1](team, signals, 2)
+        for index in (2**61, 2**61 + 1, 2**64 - 1):  # whose bytes go round: signals 0 and 1 had been met
+            with pytest.raises(OutOfBoundsError):
+                kernel.signal_to[1, 1](team, signals, index)
+        assert signals.read(1) == 4
         assert len(signals.epochs) == signals.count == 2
         team.barrier()
 
