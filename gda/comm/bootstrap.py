@@ -169,7 +169,8 @@ class Bootstrap:
 
     def __init__(self, carrier: Carrier, *, deadline_s: float = DEADLINE_S) -> None:
         self.carrier, self.deadline_s = carrier, seconds("deadline_s", deadline_s, or_zero=False)
-        self.rank, self.size = carrier.rank, carrier.size
+        self.size = whole("size of the carrier", getattr(carrier, "size", None), 1)
+        self.rank = whole("rank of the carrier", getattr(carrier, "rank", None), 0, self.size - 1)
         self.phase = 0
         self._world = NO_WORLD
         self._watch = Watch()
@@ -213,13 +214,22 @@ class Bootstrap:
             raise ArgumentError(
                 f"{type(payload).__name__} where bytes are exchanged", 'encode it: "text".encode(), array.tobytes()'
             )
+        if not (isinstance(call, str) and call.isascii() and 0 < len(call) <= record.CALL_BYTES):
+            raise ArgumentError(f"call={call!r} is not a name of 1 to {record.CALL_BYTES} ASCII characters")
         self._watch.phase = self.phase
         own = Record(record.DATA, self._world, self.rank, self.size, self.phase, bytes(payload), call)
         try:
             records = self.carrier.exchange(own.to_bytes(), self.phase, limit, self._watch)
+            if len(records) != self.size or not all(isinstance(one, bytes | bytearray) for one in records):
+                kinds = ", ".join(sorted({type(one).__name__ for one in records}))
+                raise BootstrapError(
+                    f"phase {self.phase}: the carrier ({self.carrier.name}) brought {len(records)} records ({kinds}), "
+                    f"not the bytes of {self.size} ranks",
+                    phase=self.phase, advice="exchange() answers with what each rank gave, by rank",
+                )  # fmt: skip
             answer = []
             for rank, data in enumerate(records):
-                one = record.read(data, self.phase, f"rank {rank}")
+                one = record.read(bytes(data), self.phase, f"rank {rank}")
                 record.check(
                     one, kind=record.DATA, world=self._world, rank=rank, size=self.size, phase=self.phase, call=call
                 )

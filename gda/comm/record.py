@@ -14,13 +14,16 @@ from dataclasses import dataclass
 
 from gda.errors import BootstrapError
 
-__all__ = ["ANSWER", "DATA", "FAILURE", "HEADER_BYTES", "NO_WORLD", "Record", "check", "length_of", "read"]
+__all__ = [
+    "ANSWER", "CALL_BYTES", "DATA", "FAILURE", "HEADER_BYTES", "NO_WORLD", "Record", "check", "length_of", "read",
+]  # fmt: skip
 
 DATA, ANSWER, FAILURE = 1, 2, 3  # of one rank; of all ranks, from rank 0; why rank 0 has given up
 NO_WORLD = bytes(16)  # before rank 0 has named it
 _MAGIC = b"gdx2"
+CALL_BYTES = 16
 # Magic, kind, world, rank, size, phase, call, bytes of payload; a checksum behind it.
-_HEADER = struct.Struct(">4sI16sIII16sQ")
+_HEADER = struct.Struct(f">4sI16sIII{CALL_BYTES}sQ")
 HEADER_BYTES = _HEADER.size
 _KINDS = {DATA: "a record", ANSWER: "an answer", FAILURE: "a failure"}
 _MOST_BYTES = 1 << 32  # what no record of ours reaches: a longer one is no record

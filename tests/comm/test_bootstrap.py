@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -204,6 +206,46 @@ def test_who_has_left_is_not_waited_for(carriers, failed: bool) -> None:
     begin = time.monotonic()
     whole_world(3, work)
     assert time.monotonic() - begin < 40  # not at the deadline
+
+
+class Own:
+    """A carrier of the program's, as docs/howto.md has one, that does not do what it should."""
+
+    name = "own"
+
+    def __init__(self, rank: object = 0, size: object = 1, answer: Callable[[bytes], object] = lambda data: [data]):
+        self.rank, self.size, self.answer = rank, size, answer
+
+    def exchange(self, data: bytes, phase: int, deadline_s: float, watch: bootstrap.Watch) -> Any:
+        return self.answer(data)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("answer, words", [
+    (lambda data: [], "brought 0 records"), (lambda data: [data, data], r"brought 2 records \(bytes\)"),
+    (lambda data: ["text"], r"brought 1 records \(str\), not the bytes of 1 ranks"),
+    (lambda data: [data[:30]], "is cut"), (lambda data: [b""], "is cut: 0 bytes"),
+])  # fmt: skip
+def test_a_carrier_that_does_not_bring_what_it_should(answer: Callable[[bytes], object], words: str) -> None:
+    assert Bootstrap(Own()).allgather(b"me") == [b"me"]
+    with pytest.raises(BootstrapError, match=words):
+        Bootstrap(Own(answer=answer))
+
+
+@pytest.mark.parametrize("rank, size", [(0, 0), (1, 1), (-1, 2), ("0", 1), (0, None)])
+def test_a_carrier_without_a_rank(rank: object, size: object) -> None:
+    with pytest.raises(ArgumentError, match=r"(rank|size) of the carrier=.* is not a whole number"):
+        Bootstrap(Own(rank, size))
+
+
+def test_names_of_calls() -> None:
+    meeting = Bootstrap(bootstrap.threads(1)[0])
+    for call in ("", "seventeen letters", "gr\u00f6\u00dfe", None):
+        with pytest.raises(ArgumentError, match="call="):
+            meeting.allgather(b"", call=call)  # type: ignore[arg-type]
+    assert meeting.allgather(b"x", call="sixteen letters.") == [b"x"]
 
 
 def test_two_threads_with_one_carrier() -> None:
