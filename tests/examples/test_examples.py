@@ -29,3 +29,13 @@ def test_example_runs(path: Path) -> None:
     if path.name in MAY_LACK and result.stdout.startswith("not run: "):
         pytest.skip(result.stdout.strip())
     assert result.stdout.rstrip().endswith(": ok"), result.stdout
+
+
+@pytest.mark.parametrize("name, words", [("13_ping_pong", "for two ranks, not 3"), ("16_break_the_link", "four ranks")])
+def test_an_example_for_another_number_of_ranks_says_so(name: str, words: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "gda", "launch", "-n", "3", ROOT / "examples" / f"{name}.py"],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    said = result.stdout + result.stderr
+    assert result.returncode == 1 and words in said and "Traceback" not in said, said
