@@ -293,6 +293,8 @@ class Team(Owner):
                 raise lost(first, f"{self.bootstrap.fate(first.rank)} ({error.message})") from error
             if error.rank is not None and str(self.ranks[error.rank]) not in error.message:
                 error.message += f"; at the other end is {self.ranks[error.rank]}"
+            for one in self.left():
+                error.message += f"; {one} has closed its team"
             raise
 
     # -------------------------------------------------------------------------------------------------- what it costs

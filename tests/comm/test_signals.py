@@ -17,7 +17,7 @@ from gda import config
 from gda.comm import Team, threads
 from gda.comm.bootstrap import Identity
 from gda.comm.roll import FAILED, HERE, LEFT, Roll
-from gda.errors import ArgumentError, DeadlineError, OutOfBoundsError, PeerLostError
+from gda.errors import ArgumentError, CompletionError, DeadlineError, OutOfBoundsError, PeerLostError
 from tests.comm.conftest import teams, whole_world, world
 
 KERNEL = r"""
@@ -145,6 +145,25 @@ def test_who_closed_its_team_is_not_missed(nothing_left) -> None:
             assert caught.value.rank == 2
             signals.signal(1 - number, 1)
             signals.wait(1, 1)
+
+    whole_world(3, rank)
+
+
+@pytest.mark.gda_complaints("retries-exceeded")
+def test_who_has_closed_its_team_is_told_where_a_call_fails(nothing_left) -> None:
+    """Another rank waits for it, and this one for that: the text had named that one alone."""
+    carriers, over = threads(3), threading.Barrier(3)
+
+    def rank(number: int) -> None:
+        with gda.init(carriers[number], deadline_s=30) as team:
+            total = team.all_reduce(np.ones(4), algorithm="ring")
+            if number == 1:
+                team.close()
+            else:
+                with pytest.raises((CompletionError, DeadlineError)) as caught:
+                    total(deadline_s=1)
+                assert f"; {team.ranks[1]} has closed its team\n  try: " in str(caught.value)
+            over.wait(30)
 
     whole_world(3, rank)
 
