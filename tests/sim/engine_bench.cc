@@ -16,11 +16,7 @@ void between_nics() {
     Nic a, b;
     Queue a_cq(a), b_cq(b);
     Pair x(a, a_cq), y(b, b_cq);
-    uint8_t a_gid[16], b_gid[16];
-    a.device.gid(1, a_gid);
-    b.device.gid(1, b_gid);
-    x.connect(y.qpn, b_gid);
-    y.connect(x.qpn, a_gid);
+    connect(x, y);
     Pages source(1 << 20), target(1 << 20);
     Memory src(a, source.address(), 1 << 20), dst(b, target.address(), 1 << 20);
     for (uint32_t bytes : {8u, 1048576u}) {

@@ -73,10 +73,7 @@ struct Experiment {
             std::printf("  %s\n", problem.c_str());
             CHECK(false);
         }
-        uint8_t ga[16], gb[16];
-        a.device.gid(1, ga), b.device.gid(1, gb);
-        x.qp.connect(y.qp.qpn, gb);
-        y.qp.connect(x.qp.qpn, ga);
+        connect(x.qp, y.qp);
     }
     static std::string text_of(uint32_t seed) { return ",seed=" + std::to_string(seed); }
     uint32_t pick(uint32_t n) { return static_cast<uint32_t>(random() % n); }

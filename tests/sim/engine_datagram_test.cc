@@ -298,11 +298,7 @@ void uc_between_two_nics() {
     Nic a, b;
     Queue a_cq(a, 6), b_cq(b, 6);
     Pair x(a, a_cq, &a_cq, of(MLX5_QPC_ST_UC)), y(b, b_cq, &b_cq, of(MLX5_QPC_ST_UC));
-    uint8_t a_gid[16], b_gid[16];
-    a.device.gid(1, a_gid);
-    b.device.gid(1, b_gid);
-    x.connect(y.qpn, b_gid);
-    y.connect(x.qpn, a_gid);
+    connect(x, y);
     const uint32_t bytes = 500000;
     Pages local(bytes), remote(bytes);
     Memory l(a, local.address(), bytes), r(b, remote.address(), bytes);

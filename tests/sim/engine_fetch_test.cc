@@ -198,11 +198,7 @@ void fences() {
     Nic a, b;
     Queue a_cq(a, 6), b_cq(b);
     Pair x(a, a_cq), y(b, b_cq);
-    uint8_t a_gid[16], b_gid[16];
-    a.device.gid(1, a_gid);
-    b.device.gid(1, b_gid);
-    x.connect(y.qpn, b_gid);
-    y.connect(x.qpn, a_gid);
+    connect(x, y);
     Pages local(4096), remote(4096);
     Memory l(a, local.address(), 4096), r(b, remote.address(), 4096);
     word(remote, 0) = 77;
@@ -288,11 +284,7 @@ void exactly_once() {
     Options o;
     o.timeout = 12;  // 17 ms
     Pair x(a, a_cq, nullptr, o), y(b, b_cq);
-    uint8_t a_gid[16], b_gid[16];
-    a.device.gid(1, a_gid);
-    b.device.gid(1, b_gid);
-    x.connect(y.qpn, b_gid);
-    y.connect(x.qpn, a_gid);
+    connect(x, y);
     Pages local(4096), remote(4096);
     Memory l(a, local.address(), 4096), r(b, remote.address(), 4096);
     const uint32_t at = fetch(x, MLX5_OPCODE_ATOMIC_FA, remote.address(), r.key, 1, {{local.address(), 8}}, l.key);

@@ -98,11 +98,7 @@ void to_another_nic() {
     Nic a, b;
     Queue a_cq(a), b_cq(b);
     Pair p(a, a_cq), q(b, b_cq);
-    uint8_t a_gid[16], b_gid[16];
-    a.device.gid(1, a_gid);
-    b.device.gid(1, b_gid);
-    p.connect(q.qpn, b_gid);
-    q.connect(p.qpn, a_gid);
+    connect(p, q);
     const uint64_t x = gpu.allocate(0), y = gpu.allocate(16 << 20);
     const uint32_t bytes = 300001;
     Memory gx(a, x, bytes), gy(b, y, bytes);
@@ -131,11 +127,7 @@ void fetches_of_gpu_memory() {
     Nic a, b;
     Queue a_cq(a), b_cq(b);
     Pair p(a, a_cq), q(b, b_cq);
-    uint8_t a_gid[16], b_gid[16];
-    a.device.gid(1, a_gid);
-    b.device.gid(1, b_gid);
-    p.connect(q.qpn, b_gid);
-    q.connect(p.qpn, a_gid);
+    connect(p, q);
     Queue own_cq(b);
     Pair own(b, own_cq);
     own.connect(own.qpn);

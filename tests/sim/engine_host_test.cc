@@ -206,11 +206,7 @@ void two_nics_of_one_process() {
     Options near_the_end;
     near_the_end.psn = 0xfffffa;  // sequence numbers go round within the first message
     Pair x(a, a_cq, nullptr, near_the_end), y(b, b_cq, nullptr, near_the_end);
-    uint8_t a_gid[16], b_gid[16];
-    a.device.gid(1, a_gid);
-    b.device.gid(1, b_gid);
-    x.connect(y.qpn, b_gid);
-    y.connect(x.qpn, a_gid);
+    connect(x, y);
     Pages source(1 << 20), target(1 << 20);
     Memory src(a, source.address(), 1 << 20), dst(b, target.address(), 1 << 20);
     for (uint32_t i = 0; i < (1 << 20); ++i) source.p[i] = pattern(i, 3);
@@ -228,8 +224,7 @@ void two_nics_of_one_process() {
     std::memset(x.record, 0, 8);
     x.producer = 0;
     x.options.timeout = 8, x.options.retry = 1;  // 2 ms in all
-    x.connect(y.qpn, b_gid);
-    y.connect(x.qpn, a_gid);
+    connect(x, y);
     x.write(target.address(), dst.key, source.address(), src.key, 64);
     x.ring();
     CHECK(!x.nic.until([&] { return a_cq.poll() != nullptr; }, 100000000));
@@ -304,11 +299,7 @@ void full_inbox_waits() {
     Options o;
     o.log_sq = 8;
     Pair x(a, a_cq, nullptr, o), y(b, b_cq);
-    uint8_t a_gid[16], b_gid[16];
-    a.device.gid(1, a_gid);
-    b.device.gid(1, b_gid);
-    x.connect(y.qpn, b_gid);
-    y.connect(x.qpn, a_gid);
+    connect(x, y);
     Pages source(1 << 20), target(1 << 20);
     Memory src(a, source.address(), 1 << 20), dst(b, target.address(), 1 << 20);
     for (int i = 0; i < 40; ++i)

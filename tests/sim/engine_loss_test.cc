@@ -45,11 +45,7 @@ struct Lossy {
           r(b, remote.address(), remote.bytes),
           to_a(a),
           to_b(b) {
-        uint8_t a_gid[16], b_gid[16];
-        a.device.gid(1, a_gid);
-        b.device.gid(1, b_gid);
-        x.connect(y.qpn, b_gid);
-        y.connect(x.qpn, a_gid);
+        connect(x, y);
     }
     uint32_t pick(uint32_t n) { return static_cast<uint32_t>(random() % n); }
     void move() {

@@ -23,9 +23,7 @@ struct Network {
           remote(SIZE),
           l(a, local.address(), SIZE),
           r(b, remote.address(), SIZE) {
-        uint8_t to_a[16], to_b[16];
-        a.device.gid(1, to_a), b.device.gid(1, to_b);
-        x.connect(y.qpn, to_b), y.connect(x.qpn, to_a);
+        connect(x, y);
     }
     struct Time {
         Time() { sim::Device::set_virtual_time(true); }

@@ -28,11 +28,7 @@ struct Link {
           source_key(a, source.address(), BYTES + 4096),
           data_key(b, data.address(), BYTES, true, 0, true, data_relaxed),
           signal_key(b, signal.address(), 4096, true, 0, true, signal_relaxed) {
-        uint8_t gid[16];
-        b.device.gid(1, gid);
-        from.connect(to.qpn, gid);
-        a.device.gid(1, gid);
-        to.connect(from.qpn, gid);
+        connect(from, to);
         std::memset(source.p, 0xa5, BYTES);
     }
     uint64_t seen() const { return __atomic_load_n(reinterpret_cast<uint64_t*>(signal.p), __ATOMIC_ACQUIRE); }

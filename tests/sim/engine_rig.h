@@ -418,6 +418,14 @@ struct Pair {  // a queue pair
     uint32_t umem = 0, qpn = 0, producer = 0, last = 0, received = 0;
 };
 
+// Of one NIC or of two, each by the port of its options.
+inline void connect(Pair& x, Pair& y) {
+    uint8_t to_x[16], to_y[16];
+    x.nic.device.gid(1, to_x, x.options.port), y.nic.device.gid(1, to_y, y.options.port);
+    x.connect(y.qpn, to_y);
+    y.connect(x.qpn, to_x);
+}
+
 // Two connected queue pairs of one NIC, and two pieces of memory.
 struct World {
     explicit World(Options a_options = Options(), Options b_options = Options(), uint32_t log_cq = 6,
@@ -430,10 +438,7 @@ struct World {
           b(nic, b_cq, &b_cq, b_options),
           src(nic, source.address(), bytes),
           dst(nic, target.address(), bytes) {
-        uint8_t to_a[16], to_b[16];
-        nic.device.gid(1, to_a, a_options.port), nic.device.gid(1, to_b, b_options.port);
-        a.connect(b.qpn, to_b);
-        b.connect(a.qpn, to_a);
+        connect(a, b);
         for (size_t i = 0; i < bytes; ++i) source.p[i] = static_cast<uint8_t>(i * 7 + 1);
     }
     uint32_t write(uint32_t bytes, uint32_t ce = CE_ALWAYS) {
