@@ -172,6 +172,7 @@ class Bootstrap:
         self.size = whole("size of the carrier", getattr(carrier, "size", None), 1)
         self.rank = whole("rank of the carrier", getattr(carrier, "rank", None), 0, self.size - 1)
         self.phase = 0
+        self._process = os.getpid()
         self._world = NO_WORLD
         self._watch = Watch()
         self._broken = ""
@@ -262,10 +263,13 @@ class Bootstrap:
 
     def leave(self, failed: bool = False) -> None:
         """Tell the ranks of this host that this one does no more. close() does it, too."""
-        self._roll.mark(self.rank, FAILED if failed else LEFT)
+        if os.getpid() == self._process:  # what a forked child does is not the rank's
+            self._roll.mark(self.rank, FAILED if failed else LEFT)
 
     def close(self) -> None:
         """End this rank's part; the others need not do the same now."""
+        if os.getpid() != self._process:
+            return
         self.leave()
         self._roll.close()
         self._broken = self._broken or "it was closed"

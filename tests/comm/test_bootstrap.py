@@ -208,6 +208,38 @@ def test_who_has_left_is_not_waited_for(carriers, failed: bool) -> None:
     assert time.monotonic() - begin < 40  # not at the deadline
 
 
+FORKING = """
+import os, sys
+import gda
+team = gda.init(deadline_s=30)
+if team.rank == 1:
+    child = os.fork()
+    if child == 0:
+        with team:
+            sys.exit(0)
+    os.waitpid(child, 0)
+team.barrier()
+print([one.rank for one in team.lost() + team.left()])
+team.barrier()
+team.close()
+"""
+
+
+def test_what_a_forked_child_does_is_not_the_ranks(tmp_path: Path) -> None:
+    """It had left the with block, and the others took the rank for lost."""
+    from gda import config
+
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", FORKING], env=config.environment_of_rank(rank, 2, str(tmp_path)),
+            stdout=subprocess.PIPE, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    assert [one.communicate(timeout=60)[0] for one in ranks] == ["[]\n", "[]\n"]
+    assert [one.returncode for one in ranks] == [0, 0]
+
+
 class Own:
     """A carrier of the program's, as docs/howto.md has one, that does not do what it should."""
 
