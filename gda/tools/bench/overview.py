@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import platform
-import statistics
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from rich.table import Table
 from gda.nic import Nic
 from gda.nic import open as open_nic
 from gda.run import Kernel
-from gda.tools.bench.sides import KERNELS, KernelSide
+from gda.tools.bench.sides import KERNELS, KernelSide, summary
 
 __all__ = ["Latency", "Rate", "bench", "measure_latency", "measure_rate"]
 
@@ -56,18 +56,13 @@ def measure_latency(
 ) -> list[Latency]:
     """One put in flight: time from gda_put to the end of gda_wait on the kernel's clock, by size in bytes."""
     sizes = list(sizes)
-    side = KernelSide(nic, max(sizes), placement, queues, DEPTH)
-    try:
-        rows = []
+    rows = []
+    with closing(KernelSide(nic, max(sizes), placement, queues, DEPTH)) as side:
         for size in sizes:
             count = max(50, min(rounds, (1 << 27) // max(size, 1)))
-            times = _times(side, size, count, 1)
-            rows.append(
-                Latency(size, statistics.median(times), float(times.min()), float(np.percentile(times, 99)), count)
-            )
-        return rows
-    finally:
-        side.close()
+            _, median_ns, p99_ns, fastest_ns = summary(_times(side, size, count, 1))
+            rows.append(Latency(size, median_ns, fastest_ns, p99_ns, count))
+    return rows
 
 
 def measure_rate(
@@ -75,16 +70,13 @@ def measure_rate(
 ) -> list[Rate]:
     """`in_flight` puts, then a wait: median rate by size in bytes."""
     sizes = list(sizes)
-    side = KernelSide(nic, max(sizes), placement, queues, DEPTH)
-    try:
-        rows = []
+    rows = []
+    with closing(KernelSide(nic, max(sizes), placement, queues, DEPTH)) as side:
         for size in sizes:
             count = max(20, min(500, (1 << 28) // max(size * in_flight, 1)))
-            seconds = statistics.median(_times(side, size, count, in_flight)) / 1e9
+            seconds = float(np.median(_times(side, size, count, in_flight))) / 1e9
             rows.append(Rate(size, in_flight, in_flight / seconds, size * in_flight / seconds))
-        return rows
-    finally:
-        side.close()
+    return rows
 
 
 def bench(placement: str = "host", queues: str = "host", as_json: bool = False) -> None:

@@ -9,7 +9,7 @@ thread's last completion, by the kernels' clock. Ceilings: the NIC on prepared r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -228,16 +228,11 @@ def measure_ceilings(nic: Nic, *, placement: str = "host", queues: str = "host")
     kernel = Kernel(TRIGGERS)
     by_size = {}
     for size in dict.fromkeys(point.bytes for point in points(0)):
-        prepared = Prepared(nic, size, placement, kernel, queues)
-        try:
+        with closing(Prepared(nic, size, placement, kernel, queues)) as prepared:
             by_size[size] = _PREPARED / min(prepared.all_at_once(size, _PREPARED) for _ in range(_TRIES)) * 1e9
-        finally:
-            prepared.close()
     try:
         proxy = Proxy(nic, SMALL, placement, kernel)
     except (UnavailableError, CompileError):
         return Ceilings(by_size, None)
-    try:
+    with closing(proxy):
         return Ceilings(by_size, BURST / float(np.median(proxy.rounds(SMALL, 200, BURST))) * 1e9)
-    finally:
-        proxy.close()
