@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rendezvous.py and meeting.py do with TCP connections: wait for several, and take records that come in pieces."""
+"""What rendezvous.py and meeting.py do with TCP connections: make one, wait for several, take records that come in
+pieces.
+"""
 
 from __future__ import annotations
 
 import select
 import socket
+import time
 from collections.abc import Iterable
 
 from gda.comm import record
 from gda.comm.record import HEADER_BYTES
 
-__all__ = ["Incoming", "readable"]
+__all__ = ["Incoming", "connected_to", "readable"]
+
+
+def connected_to(host: str, port: int, end: float) -> socket.socket:
+    """A connection to there, asked for until `end` of time.monotonic() and for a moment at least. Raises OSError."""
+    one = socket.create_connection((host, port), timeout=max(0.1, end - time.monotonic()))
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return one
 
 
 def readable(connections: Iterable[socket.socket], seconds: float = 0.0) -> list[socket.socket]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from gda.comm import record
 from gda.comm.agreement import agree
 from gda.comm.bootstrap import Bootstrap, lost
-from gda.comm.connections import Incoming, readable
+from gda.comm.connections import Incoming, connected_to, readable
 from gda.comm.record import HEADER_BYTES, Record
 from gda.errors import BootstrapError, DeadlineError, GdaError
 
@@ -181,9 +181,7 @@ class Meeting:
         refusal: Exception = BootstrapError(f"rank {peer} named no address")
         for name in names:
             try:
-                one = socket.create_connection((name, port), timeout=max(0.1, end - time.monotonic()))
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return one
+                return connected_to(name, port, end)
             except OSError as error:
                 refusal = error
         self._look_for_death([peer], patience_s=_DEATH_S)

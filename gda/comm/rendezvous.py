@@ -17,7 +17,7 @@ from pathlib import Path
 from gda import config
 from gda.comm import record
 from gda.comm.bootstrap import Carrier, Watch, closed, lost, missing_error, threads
-from gda.comm.connections import Incoming, readable
+from gda.comm.connections import Incoming, connected_to, readable
 from gda.comm.record import HEADER_BYTES, NO_WORLD, Record
 from gda.errors import ArgumentError, BootstrapError, DeadlineError, GdaError
 
@@ -275,9 +275,7 @@ class TcpCarrier:
         end, pause_s = time.monotonic() + deadline_s, _FIRST_PAUSE_S
         while True:
             try:
-                one = socket.create_connection((host, port), timeout=max(0.1, end - time.monotonic()))
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return one
+                return connected_to(host, port, end)
             except ConnectionRefusedError:  # rank 0 is not there yet
                 if time.monotonic() >= end:
                     raise missing_error(0, [0], (), deadline_s) from None
