@@ -24,7 +24,7 @@ from gda.nic.lifetime import Owner, Resources, working
 if TYPE_CHECKING:
     from gda.comm.team import Team
 
-__all__ = ["Window", "memory_of", "which"]
+__all__ = ["Window", "in_rows", "memory_of", "which"]
 
 _RIGHTS = ("remote_write", "remote_read", "remote_atomic", "local_write")
 
@@ -59,6 +59,16 @@ def _bytes_of(buffer: Any) -> int | None:
         return None
 
 
+def in_rows(memory: Memory) -> bool:
+    """Whether its array lies row after row (C's order), so that what follows the first axis is in one piece."""
+    expected = memory.bytes // max(1, math.prod(memory.shape))
+    for extent, stride in zip(reversed(memory.shape), reversed(memory.strides), strict=True):
+        if extent > 1 and stride != expected and memory.bytes:
+            return False
+        expected *= extent
+    return True
+
+
 def which(queue: int) -> int:
     """The number of a queue among those to a peer, as kernels take it: it goes round."""
     return whole("queue", queue, 0, (1 << 32) - 1)
@@ -89,6 +99,7 @@ class Window(Owner):
             self.bytes = self.memory.bytes
             self.remote: list[RemoteMemory] = []
             self.rights: list[tuple[str, ...]] = []
+            self.in_rows: list[bool] = []  # of each rank's array: see in_rows()
             if team.nic.gpu is not None:
                 kernels_of("comm")  # behind the exchange all ranks have it
             self._exchange()
@@ -229,6 +240,7 @@ class Window(Owner):
     def _exchange(self) -> None:
         team, memory = self.team, self.memory
         rights = sum(1 << i for i, name in enumerate(_RIGHTS) if name in memory.access)
+        rights += in_rows(memory) << len(_RIGHTS)
         answers = team.bootstrap.allgather(bytes([rights]) + memory.remote.to_bytes(), call=self._call)
         for rank, data in enumerate(answers):
             one = RemoteMemory.from_bytes(data[1:])
@@ -239,3 +251,4 @@ class Window(Owner):
                 )  # fmt: skip
             self.remote.append(one)
             self.rights.append(tuple(name for i, name in enumerate(_RIGHTS) if data[0] >> i & 1))
+            self.in_rows.append(bool(data[0] >> len(_RIGHTS) & 1))

@@ -33,6 +33,7 @@ class AllToAll(Collective):
         with self._closed_on_failure():
             self.source, self.target = self._window(source, placement), self._window(target, placement)
             self._must_give(self.target, "target", "remote_write")
+            self._piece_bytes(self.source)
             self.piece_bytes = self._piece_bytes(self.target)
             if self.source.bytes != self.target.bytes:
                 raise ArgumentError(f"a source of {self.source.bytes} bytes, a target of {self.target.bytes}")

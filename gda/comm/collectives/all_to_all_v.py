@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gda.comm.agreement import agree
 from gda.comm.arguments import CALL_S, wholes
 from gda.comm.collectives.collective import Collective, Transfer, refuse_overlap
-from gda.comm.window import Window, memory_of
+from gda.comm.window import Window, in_rows, memory_of
 from gda.errors import ArgumentError, OutOfBoundsError
 from gda.nic import Memory
 
@@ -148,6 +148,12 @@ class AllToAllV(Collective):
 
 def _row_bytes(asked: int, *memories: Memory) -> int:
     """Of rows of these memories: as asked, or as their arrays say."""
+    for memory in memories:
+        if not in_rows(memory):
+            raise ArgumentError(
+                f"an array of shape {memory.shape} in Fortran order: its rows are not in one piece each",
+                "numpy.ascontiguousarray(array) makes a copy whose rows are",
+            )
     found = {memory.strides[0] for memory in memories if len(memory.shape) > 1}
     row_bytes = asked or (found.pop() if len(found) == 1 else 0)
     if isinstance(row_bytes, bool) or not isinstance(row_bytes, int) or row_bytes < 1 or found - {row_bytes}:

@@ -136,6 +136,12 @@ class Collective(Owner):
             window = Window(self.team, data, placement=placement)
             self._resources.callback(window._resources.close)
         self._windows.append(window)
+        if len(set(window.in_rows)) > 1:
+            columns = ", ".join(str(rank) for rank, is_so in enumerate(window.in_rows) if not is_so)
+            raise ArgumentError(
+                f"the ranks' arrays lie in memory in different orders: in Fortran's that of rank {columns}, in C's the "
+                "others", "bytes are moved as they lie: numpy.ascontiguousarray(array) on all ranks",
+            )  # fmt: skip
         return window
 
     def _must_give(self, window: Window, name: str, right: str, but: int | None = None) -> None:
@@ -150,6 +156,11 @@ class Collective(Owner):
 
     def _piece_bytes(self, window: Window) -> int:
         """Of each of the N equal pieces that a window holds."""
+        if not all(window.in_rows):
+            raise ArgumentError(
+                f"an array of shape {window.memory.shape} in Fortran order: its rows are not in one piece each",
+                "pass its transpose (array.T), whose rows are, or numpy.ascontiguousarray(array)",
+            )
         if window.bytes % self.team.size:
             raise ArgumentError(
                 f"{window.bytes} bytes are not {self.team.size} pieces of one length", "make it N pieces, one a rank"

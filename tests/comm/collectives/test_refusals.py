@@ -121,3 +121,32 @@ def test_nothing_is_as_good_as_something(nothing_left) -> None:
         team.barrier()
 
     teams(2, work)
+
+
+def test_rows_of_a_fortran_array_are_not_in_one_piece(nothing_left) -> None:
+    """They had been moved as if they were: each rank had pieces of all rows, without a word."""
+
+    def work(team: Team) -> None:
+        columns, rows = np.zeros((2, 8), order="F"), np.zeros((2, 8))
+        calls: list[Callable[[], Any]] = [
+            lambda: team.all_gather(columns), lambda: team.all_to_all(columns, rows),
+            lambda: team.all_to_all(rows, columns), lambda: team.all_to_all_v(columns, rows),
+            lambda: team.all_to_all_v(rows, columns), lambda: team.all_to_all_v(rows, rows.copy(), columns),
+        ]  # fmt: skip
+        for call in calls:
+            with pytest.raises(ArgumentError, match=r"shape \(2, 8\) in Fortran order"):
+                call()
+        mine = columns if team.rank else rows
+        for make in (team.all_reduce, team.broadcast):
+            with pytest.raises(ArgumentError, match="in Fortran's that of rank 1, in C's the others"):
+                make(mine)
+        columns[:] = 1 + team.rank
+        team.all_reduce(columns)(deadline_s=30)  # element by element, whatever the order, if it is the same
+        assert (columns == 3).all()
+        pieces = np.zeros((8, 2), order="F")  # a column is a piece
+        pieces[:, team.rank] = 1 + team.rank
+        team.all_gather(pieces.T)(deadline_s=30)
+        assert (pieces == [1, 2]).all()
+        team.all_gather(np.zeros((2, 1), order="F"))(deadline_s=30)
+
+    teams(2, work)
