@@ -37,7 +37,17 @@ def element_of(array: Any, dtype: str | None) -> str:
         raise ArgumentError(f"{given} is not one of {', '.join(ELEMENTS)}", 'name it: dtype="float32", for example')
     if own is not None and getattr(own, "itemsize", ELEMENTS[name][1]) != ELEMENTS[name][1]:
         raise ArgumentError(f"an array of {own} has elements of {own.itemsize} bytes, {name} has {ELEMENTS[name][1]}")
+    held = str(own).removeprefix("torch.")
+    if held in ELEMENTS and held != name and not held.startswith("uint") and not (_is_whole(held) and _is_whole(name)):
+        raise ArgumentError(
+            f"an array of {held} would be taken for {name}, bit by bit",
+            "convert it (array.astype); only arrays of unsigned integers may hold the bits of another type",
+        )
     return name
+
+
+def _is_whole(name: str) -> bool:
+    return "int" in name
 
 
 def _widened(values: Array) -> Array:

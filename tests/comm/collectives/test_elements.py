@@ -117,3 +117,12 @@ def test_what_has_no_type_is_refused() -> None:
             element_of(array, dtype)
     with pytest.raises(ArgumentError, match="has elements of 8 bytes, float32 has 4"):
         element_of(np.zeros(1), "float32")
+
+
+@pytest.mark.parametrize("held, name", [("float32", "int32"), ("int32", "float32"), ("float16", "bfloat16")])
+def test_elements_are_not_taken_for_others(held: str, name: str) -> None:
+    """The sums had been those of the bits."""
+    with pytest.raises(ArgumentError, match=f"an array of {held} would be taken for {name}, bit by bit"):
+        element_of(np.zeros(4, held), name)
+    assert element_of(np.zeros(4, f"uint{8 * np.dtype(held).itemsize}"), name) == name  # whose bits may be any
+    assert element_of(np.zeros(4, np.int32), "uint32") == "uint32"
