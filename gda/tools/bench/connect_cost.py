@@ -24,7 +24,7 @@ from gda.tools.bench.processes import as_ranks
 __all__ = ["Connecting", "Law", "fit", "measure_connecting"]
 
 _MOST_ROUNDS = 50
-_ENOUGH = 16  # queue pairs of all ranks: what fewer take is lost in what was there before
+_ENOUGH = 64  # queue pairs of all ranks: what fewer take is lost in what was there before
 
 
 @dataclass(frozen=True)
