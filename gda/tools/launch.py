@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import IO
 
 from gda import config
@@ -36,6 +37,12 @@ def launch(ranks: int, program: Sequence[str], *, grace_s: float = 5.0) -> int:
         raise ArgumentError(f"{ranks} processes", "python -m gda launch -n 4 PROGRAM: at least 1")
     if not program:
         raise ArgumentError("no program to launch", "python -m gda launch -n 4 PROGRAM ARGUMENTS")
+    if not program[0].startswith("-") and not Path(program[0]).exists():
+        raise ArgumentError(
+            f"there is no file {program[0]!r} to launch",
+            f"name the Python program itself, without python in front: python -m gda launch -n {ranks} program.py; a "
+            "module: ... -- -m MODULE",
+        )
     with tempfile.TemporaryDirectory(prefix="gda-launch-") as directory, _noted_signals() as signals:
         processes: list[subprocess.Popen[bytes]] = []
         readers: list[threading.Thread] = []

@@ -92,8 +92,12 @@ def test_launch_ends_its_ranks_when_it_is_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, words", [(["-n", "0", "x.py"], "at least 1"), (["-n", "2"], "no program to launch")]
-)
+    "arguments, words",
+    [
+        (["-n", "0", "x.py"], "at least 1"), (["-n", "2"], "no program to launch"),
+        (["-n", "2", "nowhere.py"], "no file 'nowhere.py'"), (["-n", "2", "python", "x.py"], "without python in front"),
+    ],
+)  # fmt: skip
 def test_launch_refuses(arguments: list[str], words: str) -> None:
     command = [sys.executable, "-m", "gda", "launch", *arguments]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
