@@ -201,5 +201,7 @@ class Signals(Window):
 
     def _word(self, peer: int, operation: str) -> int:
         one_of("operation", operation, _OPERATIONS)
+        if operation == "add":
+            self.team.check_answered('a signal that is added to ("add")')
         self.check_right(peer, "remote_atomic" if operation == "add" else "remote_write")
         return int(getattr(formats, _OPERATIONS[operation]))

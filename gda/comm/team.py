@@ -66,6 +66,11 @@ def init(
     queues_per_peer = whole("queues_per_peer", queues_per_peer, 1, 256)
     deadline_s = seconds("deadline_s", deadline_s, or_zero=False)
     _check_nic(nic)
+    if queue_options.get("transport") == "UD":
+        raise ArgumentError(
+            "transport='UD': datagrams have no connection, and a team is connections of each rank with each",
+            'leave it out, for "RC"; datagrams go by nic.queue_pair(transport="UD")',
+        )
     if not isinstance(carrier, Bootstrap):
         carrier = Bootstrap(carrier_from(carrier, deadline_s), deadline_s=deadline_s)
     return Team(carrier, nic, queues_per_peer, queue_options, connect=connect, policy=policy)
@@ -384,6 +389,15 @@ class Team(Owner):
                 "register it with team.nic; two NICs have a window each over one array",
             )
 
+    def check_answered(self, what: str) -> None:
+        """Raise ArgumentError where the queue pairs carry nothing that the other side has to answer."""
+        transport = self._options.get("transport", "RC")
+        if transport != "RC":
+            raise ArgumentError(
+                f"{what} wants an answer, which queue pairs of transport {transport!r} do not carry",
+                'puts and signals that are "set" do without; or gda.init(transport="RC"), the default',
+            )
+
     def check_connected(self, peer: int) -> None:
         """Raise NotConnectedError unless queue pairs lead to that rank."""
         peer = self.checked_rank(peer)
@@ -433,7 +447,8 @@ class Team(Owner):
     @property
     def _same(self) -> dict[str, object]:
         """The options that all ranks must have alike."""
-        return {"connect": self._way, "queues_per_peer": self.queues_per_peer}
+        transport = self._options.get("transport", "RC")
+        return {"connect": self._way, "queues_per_peer": self.queues_per_peer, "transport": transport}
 
     def _exchange_infos(self) -> list[list[bytes]]:
         """For each rank, what its queue pairs that lead here say: one exchange for all."""

@@ -167,6 +167,7 @@ class Window(Owner):
         deadline_s: float = CALL_S,
     ) -> None:  # fmt: skip
         """Read a part of the peer's window into this rank's memory, default: to the same part. Errors: as of put()."""
+        self.team.check_answered("get")
         there, here, memory = self._checked(peer, of, into, "remote_read")
         if "local_write" not in memory.access:
             raise ArgumentError(f"{memory!r} has no right local_write", "register memory that may be written")

@@ -174,3 +174,21 @@ def test_a_window_of_a_smaller_team_is_not_put_to_by_the_signals_of_the_larger(n
         assert signals.read(0) == 0
 
     teams(2, work)
+
+
+def test_what_wants_an_answer_is_refused_where_there_is_none(nothing_left) -> None:
+    """The NIC had refused it, and the queue pair was of no use any more."""
+    with pytest.raises(ArgumentError, match="datagrams have no connection"):
+        gda.init(transport="UD")
+    with gda.init(transport="UC") as team:
+        window, signals = team.window(64), team.signals(1)
+        calls: list[Callable[[], Any]] = [
+            lambda: window.get(0), lambda: signals.signal(0, 0), lambda: signals.fetch_add(0, 0),
+            lambda: signals.put_signal(0, 0, window.part()),
+        ]  # fmt: skip
+        for call in calls:
+            with pytest.raises(ArgumentError, match="wants an answer, which queue pairs of transport 'UC' do not"):
+                call()
+        window.put(0)
+        signals.put_signal(0, 0, window.part(), value=5, operation="set")
+        assert signals.wait(0, 5, deadline_s=20) == 5

@@ -114,6 +114,7 @@ def test_a_call_that_the_other_side_does_not_make_is_named(nothing_left) -> None
     [
         ([{"connect": "on_demand"}, {}], "connect='on_demand'"),
         ([{"connect": "on_demand", "queues_per_peer": 2}, {"connect": "on_demand"}], "queues_per_peer=[12]"),
+        ([{"transport": "UC"}, {}], "transport='UC'"),
     ],
 )
 def test_ranks_that_do_not_connect_in_the_same_way(nothing_left, options: list[dict[str, Any]], words: str) -> None:
