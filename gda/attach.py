@@ -329,6 +329,7 @@ def _library() -> tuple[ctypes.CDLL, str]:
     everything = ctypes.CDLL(None)
     if hasattr(everything, "gda_sim_attach"):  # preloaded: a second copy would be a second NIC
         return everything, "preloaded"
+    config.get("GDA_SIM_NICS")  # refused here: the library makes of a number that is none the next one that is
     path = config.get("GDA_SIM_LIBRARY") or str(Path(__file__).resolve().parent / "lib" / "libgda_sim.so")
     if not Path(path).exists():
         raise UnavailableError(

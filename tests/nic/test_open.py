@@ -167,3 +167,10 @@ def test_library_that_is_no_library(tmp_path):
     path.write_text("not a library")
     result = run_python("from gda import attach\nattach.software_nic()", GDA_SIM_LIBRARY=str(path))
     assert "UnavailableError: the software NIC's library does not load" in result.stderr
+
+
+@pytest.mark.parametrize("number", ["0", "9", "two"])
+def test_a_number_of_software_nics_that_there_is_not(number: str) -> None:
+    """One had been made, or eight, without a word."""
+    done = run_python("import gda; gda.open()", GDA_NIC="software", GDA_SIM_NICS=number)
+    assert done.returncode == 1 and f"GDA_SIM_NICS='{number}' is not one of 1, 2" in done.stderr
