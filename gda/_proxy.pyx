@@ -32,6 +32,7 @@ cdef extern from "proxy/refusal.h":
     const int c_PIECES "proxy::REFUSAL_PIECES"
     const int c_ADDRESS "proxy::REFUSAL_ADDRESS"
     const int c_NOT_POSTED "proxy::REFUSAL_NOT_POSTED"
+    const int c_LOST "proxy::REFUSAL_LOST"
 
 cdef extern from "proxy/queue.h" namespace "proxy" nogil:
     struct c_Places "proxy::Places":
@@ -51,6 +52,7 @@ cdef extern from "proxy/queue.h" namespace "proxy" nogil:
         uint32_t user_index
         uint32_t most_inline
         uint32_t most_pieces
+        c_bool iwarp
     struct c_Patience "proxy::Patience":
         uint64_t busy_ns
         uint64_t longest_sleep_ns
@@ -59,6 +61,8 @@ cdef extern from "proxy/queue.h" namespace "proxy" nogil:
         c_Queue(const c_Places &, const c_Facts &, ibv_qp *) except +
         void start()
         void fail()
+        void lose()
+        c_bool in_error()
         void reset()
         void know(const uint8_t *, ibv_ah *) except +
     c_bool c_look "proxy::look"(c_Queue *const *, size_t) except +
@@ -74,6 +78,7 @@ REFUSAL_SEGMENTS = c_SEGMENTS
 REFUSAL_PIECES = c_PIECES
 REFUSAL_ADDRESS = c_ADDRESS
 REFUSAL_NOT_POSTED = c_NOT_POSTED
+REFUSAL_LOST = c_LOST
 
 cdef size_t ADDRESS_BYTES = sizeof(AddressBytes)
 cdef uint64_t SECOND_NS = 1000000000
@@ -93,7 +98,7 @@ cdef class Queue:
     def __cinit__(self, qp not None, *, uint64_t sq, uint64_t cq, uint64_t word, uint64_t send_record,
                   uint32_t depth, uint32_t cq_entries, bint collapsed, uint64_t cq_record=0, uint64_t rq=0,
                   uint64_t receive_cq=0, uint64_t receive_record=0, uint32_t receive_depth=0, uint32_t user_index=0,
-                  uint32_t most_inline=0, uint32_t most_pieces=1):
+                  uint32_t most_inline=0, uint32_t most_pieces=1, bint iwarp=False):
         for name, size in (("depth", depth), ("cq_entries", cq_entries), ("receive_depth", receive_depth or 1)):
             if size == 0 or size & (size - 1):
                 raise ArgumentError(f"{name}={size} is not a power of two")
@@ -109,7 +114,7 @@ cdef class Queue:
         places.receive_record, places.cq_record = receive_record, cq_record
         facts.depth, facts.cq_entries, facts.receive_depth = depth, cq_entries, receive_depth
         facts.collapsed, facts.user_index = collapsed, user_index
-        facts.most_inline, facts.most_pieces = most_inline, most_pieces
+        facts.most_inline, facts.most_pieces, facts.iwarp = most_inline, most_pieces, iwarp
         self.qp, self.handles = qp, {}
         cdef uintptr_t c_pointer = qp.c_pointer
         self.pointer = new c_Queue(places, facts, <ibv_qp *>c_pointer)
@@ -136,6 +141,15 @@ cdef class Queue:
     def fail(self):
         """The QP was moved to the error state: what is still rung is flushed."""
         self.get().fail()
+
+    def lose(self):
+        """iWARP: its connection has ended, or was never made; what is not complete fails."""
+        self.get().lose()
+
+    @property
+    def in_error(self):
+        """Whether what is rung now is flushed."""
+        return self.get().in_error()
 
     def reset(self):
         """As new; the QP is in reset. What its completion queues still hold is dropped."""

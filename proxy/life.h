@@ -11,6 +11,7 @@ static const unsigned INDEX_BITS = 48;
 static const uint64_t INDEX_MASK = (uint64_t{1} << INDEX_BITS) - 1;
 
 inline uint64_t id_of(uint64_t life, uint64_t index) { return life << INDEX_BITS | (index & INDEX_MASK); }
+inline uint64_t index_of(uint64_t id) { return id & INDEX_MASK; }
 inline bool is_of(uint64_t id, uint64_t life) { return id >> INDEX_BITS == life << INDEX_BITS >> INDEX_BITS; }
 
 }  // namespace proxy

@@ -30,9 +30,10 @@ void sleep_ns(uint64_t ns) {
 }  // namespace
 
 Queue::Queue(const Places& p, const Facts& f, ibv_qp* qp)
-    : qp_(qp),
-      send_({at<uint8_t>(p.sq), f.depth, qp->qp_num, qp->qp_type, f.most_inline, f.most_pieces}, at<uint64_t>(p.word),
-            at<uint32_t>(p.send_record), qp, qp->send_cq,
+    : iwarp_(f.iwarp),
+      qp_(qp),
+      send_({at<uint8_t>(p.sq), f.depth, qp->qp_num, qp->qp_type, f.most_inline, f.most_pieces, f.iwarp},
+            at<uint64_t>(p.word), at<uint32_t>(p.send_record), qp, qp->send_cq,
             Completions(at<uint8_t>(p.cq), at<uint32_t>(p.cq_record), f.cq_entries, f.collapsed, qp->qp_num,
                         f.user_index)),
       receive_(at<uint8_t>(p.rq), f.receive_depth, at<uint32_t>(p.receive_record), qp, qp->recv_cq,
@@ -40,7 +41,7 @@ Queue::Queue(const Places& p, const Facts& f, ibv_qp* qp)
 
 bool Queue::take() { return started_ && send_.take(); }
 
-bool Queue::receive() { return started_ && receive_.pass(); }
+bool Queue::receive() { return (started_ || iwarp_) && receive_.pass(); }
 
 bool Queue::send() {
     if (!started_) return false;
@@ -55,6 +56,11 @@ bool Queue::send() {
 void Queue::fail() {
     send_.fail();
     receive_.fail();
+}
+
+void Queue::lose() {
+    send_.lose();
+    receive_.lose();
 }
 
 void Queue::reset() {

@@ -23,6 +23,7 @@ struct Facts {
     bool collapsed;
     uint32_t user_index;
     uint32_t most_inline, most_pieces;
+    bool iwarp;
 };
 
 class Queue {
@@ -38,11 +39,14 @@ class Queue {
     // While no thread serves it.
     void start() { started_ = true; }
     void fail();
+    void lose();
+    bool in_error() const { return send_.in_error() || receive_.in_error(); }
     void reset();
     void know(const uint8_t* address, ibv_ah* handle);
 
    private:
     bool started_ = false;  // connected: nothing can be posted before
+    bool iwarp_;            // but receives, without which what comes first would end the connection
     ibv_qp* qp_;
     SendQueue send_;
     ReceiveQueue receive_;

@@ -64,6 +64,7 @@ bool ReceiveQueue::post() {
 }
 
 bool ReceiveQueue::complete() {
+    if (!ring_) return false;
     bool some = false;
     ibv_wc wc;
     while (oldest_ != posted_ && completions_.has_room() && ibv_poll_cq(cq_, 1, &wc) > 0) {
@@ -79,6 +80,13 @@ bool ReceiveQueue::complete() {
         some = true;
     }
     return some;
+}
+
+void ReceiveQueue::lose() {
+    complete();
+    ++life_;
+    posted_ = oldest_;
+    in_error_ = true;
 }
 
 // The oldest receive is complete.

@@ -23,6 +23,8 @@ class ReceiveQueue {
     bool pass();
     void fail() { in_error_ = true; }
     bool in_error() const { return in_error_; }
+    // iWARP; see SendQueue.
+    void lose();
     // As new; see SendQueue.
     void reset();
 

@@ -60,7 +60,9 @@ const Operation* operation_of(uint8_t opcode) {
     return nullptr;
 }
 
-bool is_allowed(enum ibv_qp_type type, const Operation& o) {
+bool is_allowed(const Ring& ring, const Operation& o) {
+    const enum ibv_qp_type type = ring.type;
+    if (ring.iwarp && (o.atomic || o.immediate)) return false;
     if (type == IBV_QPT_UD) return !o.remote;
     if (type == IBV_QPT_UC) return !o.atomic && o.verb != IBV_WR_RDMA_READ;
     return true;
@@ -156,12 +158,13 @@ void read_request(const Ring& ring, const Addresses& addresses, uint64_t index, 
         return;
     }
     const Operation* o = operation_of(r->opcode);
-    if (!o || !is_allowed(ring.type, *o)) {
+    if (!o || !is_allowed(ring, *o)) {
         r->refusal = REFUSAL_OPERATION;
         return;
     }
     copy_out(ring, index, s.count * WQE_SEGMENT_BYTES, s.bytes);
     r->wr = ibv_send_wr{};
+    r->pieces[0] = ibv_sge{};
     r->wr.sg_list = r->pieces;
     r->wr.opcode = o->verb;
     if (o->immediate) r->wr.imm_data = gda::load32(control + GDA_DWORD_OFFSET(wqe_ctrl_seg, imm));
@@ -169,8 +172,14 @@ void read_request(const Ring& ring, const Addresses& addresses, uint64_t index, 
     if (GDA_GET(wqe_ctrl_seg, control, se)) r->wr.send_flags |= IBV_SEND_SOLICITED;
     // Below it modes order small things, which verbs order anyway.
     const uint64_t fence = GDA_GET(wqe_ctrl_seg, control, fm);
-    if (fence >= MLX5_FENCE_MODE_FENCE) r->wr.send_flags |= IBV_SEND_FENCE;
+    const bool reads = o->verb == IBV_WR_RDMA_READ;
+    // On iWARP a read waits for no other: responses come in order, and siw refuses what says it waits.
+    if (fence >= MLX5_FENCE_MODE_FENCE && !(ring.iwarp && reads)) r->wr.send_flags |= IBV_SEND_FENCE;
     r->refusal = read_parts(ring, addresses, *o, &s, r);
+    if (ring.iwarp && reads && r->refusal == REFUSAL_NONE) {
+        if (r->wr.num_sge > 1) r->refusal = REFUSAL_PIECES;
+        r->wr.num_sge = 1;  // of no bytes, where none was named
+    }
 }
 
 }  // namespace proxy

@@ -31,6 +31,7 @@ struct Ring {
     enum ibv_qp_type type;
     uint32_t most_inline;  // what the queue pair behind takes
     uint32_t most_pieces;
+    bool iwarp;  // no immediate data, no atomics, and reads into one piece of memory
 };
 
 // A request, and the memory that its ibv_send_wr points to until it is posted.

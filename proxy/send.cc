@@ -18,8 +18,8 @@ void SendQueue::reset() {
     while (ibv_poll_cq(cq_, AT_ONCE, wc) > 0) {
     }
     ++life_;
-    told_ = next_ = oldest_ = 0;
-    failed_ = in_error_ = false;
+    told_ = next_ = oldest_ = confirmed_ = 0;
+    failed_ = in_error_ = lost_ = false;
     __atomic_store_n(word_, 0, __ATOMIC_RELAXED);
     __atomic_store_n(record_, 0, __ATOMIC_RELAXED);
 }
@@ -59,6 +59,11 @@ bool SendQueue::post() {
         int reason = 0;
         const size_t posted = count != 0 ? hand_over(count, &reason) : 0;
         if (posted == count) continue;
+        if (ring_.iwarp) {
+            move_to_error(qp_);
+            lose();
+            continue;
+        }
         const uint64_t index = batch_[posted].index;
         failed_ = false;
         next_ = index;
@@ -76,7 +81,9 @@ bool SendQueue::post() {
 void SendQueue::flush_next() {
     Request& r = batch_[0];
     read_request(ring_, addresses, next_, told_ - next_, &r);
-    at(next_) = {r.opcode, r.blocks, r.signaled, false, REFUSAL_FLUSHED, r.bytes};
+    const Refusal refusal = lost_ ? REFUSAL_LOST : REFUSAL_FLUSHED;
+    lost_ = false;
+    at(next_) = {r.opcode, r.blocks, r.signaled, false, refusal, r.bytes, 0};
     next_ += r.blocks;
 }
 
@@ -89,7 +96,7 @@ size_t SendQueue::gather() {
         r.index = next_;
         read_request(ring_, addresses, next_, told_ - next_, &r);
         const bool posts = !r.is_nop && r.refusal == REFUSAL_NONE;
-        at(next_) = {r.opcode, r.blocks, r.signaled, posts, r.refusal, r.bytes};
+        at(next_) = {r.opcode, r.blocks, r.signaled, posts, r.refusal, r.bytes, 0};
         next_ += r.blocks;
         failed_ = r.refusal != REFUSAL_NONE;
         if (!posts) continue;
@@ -97,7 +104,24 @@ size_t SendQueue::gather() {
         if (count != 0) batch_[count - 1].wr.next = &r.wr;
         ++count;
     }
-    return count;
+    return ring_.iwarp ? confirm(count) : count;
+}
+
+// A batch that does not end with a read gets one of no bytes, under the index of its last request.
+size_t SendQueue::confirm(size_t count) {
+    if (count == 0 || batch_[count - 1].wr.opcode == IBV_WR_RDMA_READ) return count;
+    const Request& last = batch_[count - 1];
+    Request& r = batch_[count];
+    r.index = last.index;
+    r.pieces[0] = ibv_sge{};
+    r.wr = ibv_send_wr{};
+    r.wr.wr_id = last.wr.wr_id;
+    r.wr.sg_list = r.pieces;
+    r.wr.num_sge = 1;
+    r.wr.opcode = IBV_WR_RDMA_READ;
+    r.wr.send_flags = IBV_SEND_SIGNALED;
+    batch_[count - 1].wr.next = &r.wr;
+    return count + 1;
 }
 
 // How many of the gathered requests libibverbs took, and why not all.
@@ -118,6 +142,11 @@ bool SendQueue::complete() {
     while (oldest_ != next_ && completions_.has_room() && ibv_poll_cq(cq_, 1, &wc) > 0) {
         some = true;
         if (!is_of(wc.wr_id, life_)) continue;
+        if (ring_.iwarp) {
+            told_by_iwarp(wc);
+            finish_own();
+            continue;
+        }
         if (wc.status != IBV_WC_SUCCESS) fail();
         finish(wc.status == IBV_WC_SUCCESS ? 0 : syndrome_of(wc.status), wc.vendor_err);
         finish_own();
@@ -125,12 +154,55 @@ bool SendQueue::complete() {
     return some;
 }
 
-// What nobody else completes, once its turn has come.
+// An answered read confirms all up to itself; success of anything else says nothing.
+void SendQueue::told_by_iwarp(const ibv_wc& wc) {
+    const uint64_t index = index_of(wc.wr_id);
+    if (wc.status != IBV_WC_SUCCESS) {
+        const bool is_flushed = wc.status == IBV_WC_WR_FLUSH_ERR;  // and nothing before it failed: the other side ended
+        move_to_error(qp_);
+        end(index, is_flushed ? uint8_t{0} : syndrome_of(wc.status), static_cast<uint8_t>(wc.vendor_err));
+    } else if (wc.opcode == IBV_WC_RDMA_READ && index >= oldest_) {
+        confirmed_ = index + at(index).blocks;
+    }
+}
+
+void SendQueue::lose() {
+    complete();
+    lost_ = !in_error_ && oldest_ == next_;
+    end(next_, 0, 0);
+}
+
+// Nothing is to come any more. The request at `culprit` has a syndrome of its own, if any; the first of those that
+// nothing confirmed tells that the connection is lost. Completions that still come are of an earlier life.
+void SendQueue::end(uint64_t culprit, uint8_t syndrome, uint8_t vendor) {
+    bool told = in_error_;
+    ++life_;
+    for (uint64_t i = oldest_ < confirmed_ ? confirmed_ : oldest_; i != next_; i += at(i).blocks) {
+        Asked& asked = at(i);
+        if (!asked.posted) continue;
+        asked.posted = false;
+        asked.refusal = told ? REFUSAL_FLUSHED : REFUSAL_LOST;
+        if (i == culprit && syndrome != 0) {
+            asked.refusal = vendor;
+            asked.syndrome = syndrome;
+        }
+        told = true;
+    }
+    fail();
+}
+
+// What nobody else completes, and what iWARP confirmed, once its turn has come.
 bool SendQueue::finish_own() {
     const uint64_t before = oldest_;
-    while (oldest_ != next_ && !at(oldest_).posted && completions_.has_room()) {
+    while (oldest_ != next_ && (!at(oldest_).posted || oldest_ < confirmed_) && completions_.has_room()) {
         const uint8_t refusal = at(oldest_).refusal;
-        if (refusal == REFUSAL_FLUSHED || (refusal == REFUSAL_NONE && in_error_)) {
+        if (oldest_ < confirmed_) {
+            finish(0, 0);
+        } else if (at(oldest_).syndrome != 0) {
+            finish(at(oldest_).syndrome, refusal);
+        } else if (refusal == REFUSAL_LOST) {
+            finish(MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR, refusal);
+        } else if (refusal == REFUSAL_FLUSHED || (refusal == REFUSAL_NONE && in_error_)) {
             finish(MLX5_CQE_SYNDROME_WR_FLUSH_ERR, REFUSAL_FLUSHED);
         } else if (refusal == REFUSAL_NONE) {
             finish(0, 0);

@@ -44,6 +44,7 @@ PROXY = {
     0xE4: "more pieces of memory, or more bytes inline, than the queue pair behind takes",
     0xE5: "a datagram to an address that this queue pair's peer() did not make",
     0xE6: "libibverbs refused to post it",
+    0xE7: "the connection ended before the other side had confirmed it (iWARP)",
 }
 PROXY_ADVICE = 'decode the work request (formats.decode_wqe); docs/proxy.md says what only posting="direct" can'
 

@@ -3,7 +3,8 @@
 // fails. Run by test_proxy_hostile.py under AddressSanitizer: rings have exactly their size, so a read beyond is seen.
 //
 // Of each life of the queue (until a failure, then reset): completions come in the order of the requests, each once,
-// every signaled request that was carried out has a good one, and behind the first error there are errors only.
+// every signaled request that was carried out has a good one, and behind the first error there are errors only. With
+// the third argument the device speaks iWARP: a good completion then says that an answered read was behind the request.
 
 #include <gda/formats/cqe.h>
 #include <gda/formats/doorbell.h>
@@ -15,6 +16,7 @@
 #include <memory>
 #include <random>
 
+#include "proxy/life.h"
 #include "proxy/queue.h"
 
 using namespace gda::prm;
@@ -34,8 +36,13 @@ uint32_t chance(uint32_t one_in) { return rng() % one_in == 0; }
     } while (false)
 
 // The device.
-std::deque<uint64_t> posted;
-bool in_error;
+struct Posted {
+    uint64_t id;
+    bool reads;
+};
+std::deque<Posted> posted;
+bool in_error, iwarp;
+uint64_t confirmed;  // iWARP: all below this index is in place
 uint64_t touched;
 
 int post_send(ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) {
@@ -47,12 +54,18 @@ int post_send(ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) {
         }
         CHECK(wr->send_flags & IBV_SEND_SIGNALED);
         CHECK(wr->num_sge >= 0 && wr->num_sge <= proxy::MOST_PIECES);
+        const bool reads = wr->opcode == IBV_WR_RDMA_READ;
+        if (iwarp) {
+            CHECK(reads || wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_SEND);
+            CHECK(!reads || (wr->num_sge == 1 && !(wr->send_flags & IBV_SEND_FENCE)));
+            CHECK(reads || wr->next);  // each batch ends with a read
+        }
         for (int i = 0; i < wr->num_sge; ++i) {
             if (!(wr->send_flags & IBV_SEND_INLINE)) continue;
             const uint8_t* bytes = reinterpret_cast<const uint8_t*>(wr->sg_list[i].addr);
             for (uint32_t b = 0; b < wr->sg_list[i].length; ++b) touched += bytes[b];
         }
-        posted.push_back(wr->wr_id);
+        posted.push_back({wr->wr_id, reads});
     }
     return 0;
 }
@@ -62,13 +75,16 @@ int post_recv(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) { return EINVAL; }
 int poll_cq(ibv_cq*, int, ibv_wc* wc) {
     if (posted.empty() || chance(2)) return 0;
     *wc = ibv_wc{};
-    wc->wr_id = posted.front();
+    wc->wr_id = posted.front().id;
+    const bool reads = posted.front().reads;
+    wc->opcode = reads ? IBV_WC_RDMA_READ : IBV_WC_RDMA_WRITE;
     posted.pop_front();
     wc->status = in_error ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS;
     if (!in_error && chance(500)) {
         in_error = true;
-        wc->status = IBV_WC_REM_ACCESS_ERR;
+        wc->status = chance(2) && iwarp ? IBV_WC_WR_FLUSH_ERR : IBV_WC_REM_ACCESS_ERR;
     }
+    if (reads && wc->status == IBV_WC_SUCCESS) confirmed = proxy::index_of(wc->wr_id) + 1;
     return 1;
 }
 
@@ -89,7 +105,11 @@ uint32_t write_request(uint8_t* ring, uint64_t index, bool signaled, bool* chang
                                       MLX5_OPCODE_SEND,       MLX5_OPCODE_NOP,        MLX5_OPCODE_RDMA_READ,
                                       MLX5_OPCODE_ATOMIC_FA,  MLX5_OPCODE_ATOMIC_CS};
     alignas(8) uint8_t wqe[1024] = {};
-    const uint8_t opcode = chance(300) ? static_cast<uint8_t>(rng()) : OPCODES[rng() % sizeof OPCODES];
+    static const uint8_t OF_IWARP[] = {MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_SEND, MLX5_OPCODE_NOP,
+                                       MLX5_OPCODE_RDMA_READ};
+    const bool all = !iwarp || chance(100);
+    const uint8_t one = all ? OPCODES[rng() % sizeof OPCODES] : OF_IWARP[rng() % sizeof OF_IWARP];
+    const uint8_t opcode = chance(300) ? static_cast<uint8_t>(rng()) : one;
     uint32_t at = GDA_BYTES_OF(wqe_ctrl_seg);
     if (opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
         opcode == MLX5_OPCODE_ATOMIC_FA || opcode == MLX5_OPCODE_ATOMIC_CS) {
@@ -102,7 +122,8 @@ uint32_t write_request(uint8_t* ring, uint64_t index, bool signaled, bool* chang
         GDA_SET(wqe_inline_seg, wqe + at, byte_count, bytes);
         at += GDA_BYTES_OF(wqe_inline_seg) + bytes;
     } else if (opcode != MLX5_OPCODE_NOP) {
-        const uint32_t pieces = 1 + rng() % (chance(300) ? 6 : 3);
+        const bool alone = iwarp && opcode == MLX5_OPCODE_RDMA_READ && !chance(100);
+        const uint32_t pieces = alone ? 1 : 1 + rng() % (chance(300) ? 6 : 3);
         for (uint32_t i = 0; i < pieces; ++i, at += GDA_BYTES_OF(wqe_data_seg)) {
             GDA_SET(wqe_data_seg, wqe + at, byte_count, rng() % 5000);
         }
@@ -134,6 +155,7 @@ uint32_t write_request(uint8_t* ring, uint64_t index, bool signaled, bool* chang
 int main(int, char** arguments) {
     rng.seed(static_cast<unsigned>(std::atoi(arguments[1])));
     const uint64_t rounds = std::strtoull(arguments[2], nullptr, 10);
+    iwarp = arguments[3] != nullptr;
     ibv_context context = {};
     context.ops.post_send = post_send;
     context.ops.post_recv = post_recv;
@@ -153,7 +175,7 @@ int main(int, char** arguments) {
     const auto address = [](void* p) { return static_cast<uint64_t>(reinterpret_cast<uintptr_t>(p)); };
     const proxy::Places places = {address(ring.get()), address(entries.get()), 0, 0,
                                   address(&word),      address(&record),       0, 0};
-    const proxy::Facts facts = {DEPTH, DEPTH, 0, false, 7, proxy::MOST_INLINE_BYTES, proxy::MOST_PIECES};
+    const proxy::Facts facts = {DEPTH, DEPTH, 0, false, 7, proxy::MOST_INLINE_BYTES, proxy::MOST_PIECES, iwarp};
     proxy::Queue queue(places, facts, &qp);
     proxy::Queue* queues[] = {&queue};
     queue.start();
@@ -176,6 +198,8 @@ int main(int, char** arguments) {
                 failed = true;
                 continue;
             }
+            const bool is_nop = GDA_GET(cqe64, entry, sop_drop_qpn_opcode) == MLX5_OPCODE_NOP;
+            if (iwarp && !is_nop) CHECK(index < confirmed);
             if (!changed) CHECK(!signaled.empty() && signaled.front() == index);
             if (!signaled.empty()) signaled.pop_front();
             ++good;
@@ -193,6 +217,10 @@ int main(int, char** arguments) {
         GDA_SET(send_doorbell, &doorbell, wqe_index, written);
         if (chance(2)) word = doorbell;
         proxy::look(queues, 1);
+        if (iwarp && chance(1000)) {  // the other side has ended it
+            in_error = true;
+            queue.lose();
+        }
         read_completions();
         if (!failed || !chance(4)) continue;
         word = doorbell;
@@ -204,6 +232,7 @@ int main(int, char** arguments) {
         // As QueuePair.reset() does: the completion queue goes on where it was.
         posted.clear();
         in_error = failed = changed = false;
+        confirmed = 0;
         queue.reset();
         CHECK(!queue.is_waiting() && word == 0 && record == 0);
         queue.start();

@@ -57,7 +57,7 @@ struct Pair {
                                       address(&word),           address(&send_record),
                                       address(&receive_record), form.ignores_overrun ? 0 : address(&cq_record)};
         const proxy::Facts facts = {
-            DEPTH, form.entries, RECEIVES, form.collapsed, 7, proxy::MOST_INLINE_BYTES, proxy::MOST_PIECES};
+            DEPTH, form.entries, RECEIVES, form.collapsed, 7, proxy::MOST_INLINE_BYTES, proxy::MOST_PIECES, false};
         queue.reset(new proxy::Queue(places, facts, &played));
         begin(0, 0);
     }

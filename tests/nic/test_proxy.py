@@ -273,7 +273,7 @@ def test_what_cannot_be_posted_fails_in_its_turn(
 
 def test_every_refusal_has_its_words() -> None:
     codes = {getattr(_proxy, name) for name in dir(_proxy) if name.startswith("REFUSAL_")}
-    assert codes == set(PROXY) and len(codes) == 6
+    assert codes == set(PROXY) and len(codes) == 7
     word = formats.structs["status"].pack(
         code=formats.GDA_COMPLETION_ERROR, syndrome=2, vendor_error_syndrome=_proxy.REFUSAL_OPERATION
     )

@@ -30,7 +30,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> str:
     return made
 
 
+@pytest.mark.parametrize("iwarp", [(), ("iwarp",)], ids=["roce", "iwarp"])
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
-def test_order_and_bounds_hold_whatever_comes(program: str, seed: str) -> None:
-    done = run(program, seed, "100000")
+def test_order_and_bounds_hold_whatever_comes(program: str, seed: str, iwarp: tuple[str, ...]) -> None:
+    done = run(program, seed, "100000", *iwarp)
     assert done.returncode == 0, done.stdout + done.stderr
