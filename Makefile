@@ -50,5 +50,5 @@ sanitize:
 	@sh sanitize.sh
 
 clean:
-	rm -rf .venv build dist gda.egg-info gda/lib gda/include gda/_verbs.c gda/_cuda.c gda/_proxy.cpp gda/*.so
+	rm -rf .venv build dist gda.egg-info gda/lib gda/include gda/_verbs.c gda/_cuda.c gda/_proxy.cpp gda/_rdmacm.c gda/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

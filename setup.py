@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the three Cython leaves and the software NIC.
+"""Builds the four Cython leaves and the software NIC.
 
 `python setup.py build_ext --inplace` builds in the tree (editable installs do the same); a wheel carries the headers
 as gda/include. Only what changed is compiled again. `python setup.py sanitized --kind address` builds the software NIC
@@ -135,7 +135,8 @@ def extensions() -> list[Extension]:
         depends=[str(p.relative_to(ROOT)) for p in [*ROOT.glob("proxy/*.h"), *ROOT.glob("cuda/gda/formats/*.h")]],
         extra_compile_args=["-O2", "-std=c++17"],
     )  # fmt: skip
-    return [e for e in (verbs, cuda, proxy) if (ROOT / e.sources[0]).exists()]
+    cm = Extension("gda._rdmacm", ["gda/_rdmacm.pyx"], libraries=["ibverbs", "dl"], extra_compile_args=["-O2"])
+    return [e for e in (verbs, cuda, proxy, cm) if (ROOT / e.sources[0]).exists()]
 
 
 setup(

@@ -53,7 +53,9 @@ class Signals(Window):
         self.count = count = whole("count", count, 1)
         start = whole("start", start)
         # No rights but these, and above all no relaxed ordering: a signal could be seen before its data.
-        access = ("local_write", "remote_write", "remote_read", "remote_atomic")
+        access: tuple[str, ...] = ("local_write", "remote_write", "remote_read")
+        if team.nic.capabilities.atomic:
+            access += ("remote_atomic",)
         super().__init__(team, 2 * count * _WORD, placement=placement, access=access)
         try:
             self.memory.write(0, (start % _WORDS).to_bytes(_WORD, "little") * 2 * count)

@@ -7,6 +7,7 @@ parts are public: `team.bootstrap`, `team.nic`, `team.queues[peer]`.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -151,6 +152,8 @@ class Team(Owner):
             self._connect_queues(made[peer], [offered[i : i + piece] for i in range(0, len(offered), piece)])
 
         def ready(peer: int) -> None:
+            for queue in made[peer]:
+                queue.settle()
             self.queues[peer] = made.pop(peer)
 
         try:
@@ -439,6 +442,8 @@ class Team(Owner):
             for queues, infos in zip(self.queues, theirs, strict=True):
                 self._connect_queues(queues, infos)
         with self._timed("exchange"):
+            for queue in itertools.chain.from_iterable(self.queues):
+                queue.settle()
             self.bootstrap.barrier()  # a request may come as soon as a peer is past this: all must be ready to receive
 
     def _rank_behind(self, qpn: int) -> int | None:

@@ -45,8 +45,13 @@ class Carrier(Protocol):
     def register(self) -> int:
         """Where code on the CPU rings by hand."""
 
-    def connect(self, remote: ConnectionInfo, mtu: int, gid: Gid | None, psn: int, options: Options) -> None:
-        """From reset to ready-to-send; back in reset when that fails."""
+    def connect(
+        self, own: ConnectionInfo, remote: ConnectionInfo, mtu: int, gid: Gid | None, options: Options
+    ) -> None:
+        """From reset to ready-to-send; back in reset when that fails. iWARP only begins with it."""
+
+    def settle(self) -> None:
+        """Before kernels get it. On iWARP: wait for the connection, UnavailableError if there is none."""
 
     def reset(self) -> None:
         """To reset; nothing is posted and no completion is written any more."""

@@ -27,7 +27,8 @@ __all__ = [
 ]  # fmt: skip
 
 _MAGIC = b"gda1"
-_LAYOUT = struct.Struct(">4sII16sBBH6s")  # magic, qpn, psn, gid, mtu, link layer, lid, mac; then a checksum
+_LAYOUT = struct.Struct(">4sII16sBBH6s")  # magic, qpn, psn, gid, mtu, link layer, lid or port, mac; then a checksum
+_IWARP = 4  # as link layer; else 0 for InfiniBand, and 1 and the RoCE version for Ethernet
 _BYTES = _LAYOUT.size + 4
 
 LOG_MESSAGE_MAX = 30  # qpc.log_msg_max: 2^30 bytes a message
@@ -44,6 +45,7 @@ class ConnectionInfo:
 
     mtu is 1 (256 bytes) to 5 (4096); gid is 16 bytes; lid is 0 and mac is set on Ethernet. roce_version is 1 or 2, or
     0 where it is not known: both sides must have the same, since the same address may be there in both versions.
+    With iWARP `tcp_port` is where it is connected to, at the IP address that gid stands for; else 0.
     """
 
     qpn: int
@@ -54,12 +56,14 @@ class ConnectionInfo:
     lid: int = 0
     mac: bytes = bytes(6)
     roce_version: int = 0
+    tcp_port: int = 0
 
     def __post_init__(self) -> None:
         checks = (
             ("qpn", 0 < self.qpn < 1 << 24), ("psn", 0 <= self.psn < 1 << 24), ("gid", len(self.gid) == 16),
             ("mtu", 1 <= self.mtu <= 5), ("lid", 0 <= self.lid < 1 << 16), ("mac", len(self.mac) == 6),
-            ("roce_version", self.roce_version in ((0, 1, 2) if self.is_ethernet else (0,))),
+            ("roce_version", self.roce_version in ((0, 1, 2) if self.is_ethernet and not self.tcp_port else (0,))),
+            ("tcp_port", 0 <= self.tcp_port < 1 << 16 and (not self.tcp_port or (self.is_ethernet and not self.lid))),
         )  # fmt: skip
         for name, good in checks:
             if not good:
@@ -67,8 +71,9 @@ class ConnectionInfo:
 
     def to_bytes(self) -> bytes:
         """Bytes to send to the other side: fixed length, with version and checksum."""
-        link = 1 + self.roce_version if self.is_ethernet else 0
-        body = _LAYOUT.pack(_MAGIC, self.qpn, self.psn, self.gid, self.mtu, link, self.lid, self.mac)
+        link = _IWARP if self.tcp_port else 1 + self.roce_version if self.is_ethernet else 0
+        number = self.tcp_port or self.lid
+        body = _LAYOUT.pack(_MAGIC, self.qpn, self.psn, self.gid, self.mtu, link, number, self.mac)
         return body + zlib.crc32(body).to_bytes(4, "big")
 
     @classmethod
@@ -87,6 +92,8 @@ class ConnectionInfo:
             )
         if zlib.crc32(data[: _LAYOUT.size]).to_bytes(4, "big") != data[_LAYOUT.size :]:
             raise ArgumentError("connection information was changed on the way: its checksum is wrong", "send it again")
+        if link == _IWARP:
+            return cls(qpn, psn, gid, mtu, mac=mac, tcp_port=lid)
         return cls(qpn, psn, gid, mtu, link > 0, lid, mac, max(0, link - 1))
 
 
@@ -193,6 +200,8 @@ def checked_connection(
         remote = ConnectionInfo.from_bytes(bytes(remote))
     if connected_to is not None:
         raise ArgumentError(f"queue pair 0x{qpn:x} is connected already, to 0x{connected_to.qpn:x}", "reset() it first")
+    if bool(remote.tcp_port) != nic.is_iwarp:
+        raise ArgumentError("one side is on iWARP, the other is not: they cannot reach each other")
     if remote.is_ethernet != nic.port.is_ethernet:
         raise ArgumentError("one side is on Ethernet, the other on InfiniBand: they cannot reach each other")
     limits = lint.limits_of(nic.context)

@@ -21,6 +21,7 @@ from gda.nic import command, counters, doorbell_modes, lint
 from gda.nic.addresses import Gid, choose, wanted_index
 from gda.nic.batch import KnownMemory
 from gda.nic.carrier import check_posting
+from gda.nic.connector import Connector
 from gda.nic.doorbell import DoorbellPages
 from gda.nic.gpu import Gpu, use_gpu
 from gda.nic.host_queue import HostQueuePair
@@ -31,7 +32,7 @@ from gda.nic.queue import QueuePair, connect
 from gda.nic.ringer import Ringer
 from gda.nic.shared import SharedRegions
 
-__all__ = ["PARTS", "Capabilities", "Gid", "Nic", "Port", "can_be_proxied", "open"]
+__all__ = ["PARTS", "Capabilities", "Gid", "Nic", "Port", "can_be_proxied", "is_iwarp", "open"]
 
 PARTS = {  # PCI device ids (pci-ids.ucw.cz, vendor 15b3)
     0x1017: "ConnectX-5", 0x1019: "ConnectX-5 Ex", 0x101B: "ConnectX-6", 0x101D: "ConnectX-6 Dx",
@@ -83,7 +84,7 @@ def _pick(
     if name is not None:
         return next((d.name for d in devices if d.name == name), None)
     # In the order of their names: libibverbs lists them in that of a directory.
-    ordered = sorted(devices, key=lambda d: (not d.mlx5, len(d.name), d.name))
+    ordered = sorted(devices, key=lambda d: (not d.mlx5, is_iwarp(d), len(d.name), d.name))
     candidates = [d.name for d in ordered if d.mlx5 or (posting != "direct" and can_be_proxied(d))]
     if any_state:
         return candidates[0] if candidates else None
@@ -91,8 +92,14 @@ def _pick(
 
 
 def can_be_proxied(device: _verbs.Device) -> bool:
-    """InfiniBand's verbs and its way to connect: not iWARP, whose connections only rdma_cm makes."""
-    return device.transport_type == _verbs.IBV_TRANSPORT_IB and device.node_type == _verbs.IBV_NODE_CA
+    """InfiniBand's verbs, or iWARP's."""
+    is_ib = device.transport_type == _verbs.IBV_TRANSPORT_IB and device.node_type == _verbs.IBV_NODE_CA
+    return is_ib or is_iwarp(device)
+
+
+def is_iwarp(device: _verbs.Device) -> bool:
+    """Whether it is connected by the kernel's connection manager instead of ibv_modify_qp."""
+    return device.transport_type == _verbs.IBV_TRANSPORT_IWARP and device.node_type == _verbs.IBV_NODE_RNIC
 
 
 def _is_active(name: str, port: int) -> bool:
@@ -191,8 +198,9 @@ class Nic(Owner):
     """An open NIC: memory and queue pairs are made from it. Closing it closes them first.
 
     `name`, `firmware` and `library` are text; `is_software` says which kind; `posting` who posts for kernels ("direct"
-    or "proxy"); `capabilities` and `port`, one of its `ports` many, were read when it was opened; `context` and `pd`
-    are the raw objects of gda._verbs; `gpu` is where its kernels run, or None.
+    or "proxy"); `is_iwarp` whether its queue pairs are connected over TCP; `capabilities` and `port`, one of its
+    `ports` many, were read when it was opened; `context` and `pd` are the raw objects of gda._verbs; `gpu` is where its
+    kernels run, or None.
     """
 
     def __init__(self, name: str, *, port: int = 1, gpu: int = 0, posting: str | None = None) -> None:
@@ -206,6 +214,7 @@ class Nic(Owner):
         self.gpu, self.no_gpu_reason = use_gpu(gpu)
         self.posting = _posting_of(name, posting)
         is_direct = self.posting == "direct"
+        self.is_iwarp = not is_direct and any(is_iwarp(d) for d in _devices() if d.name == name)
         try:
             # The proxy asks for nothing that only mlx5 has.
             self.context = (
@@ -224,6 +233,10 @@ class Nic(Owner):
             self.pd = _verbs.ibv_alloc_pd(self.context)
             resources.callback(self.pd.close)
             self.proxy = Proxy(self.gpu)
+            self.connector: Connector | None = None
+            if self.is_iwarp:
+                self.connector = Connector(name)
+                resources.callback(self.connector.close)
             self.ringer = Ringer(self.gpu)
             self.doorbell_pages = DoorbellPages(self.context, self.is_software, self.gpu, resources)
             if is_direct:
@@ -383,9 +396,9 @@ def _posting_of(name: str, wanted: str | None) -> str:
         )
     if device is not None and not device.mlx5 and not can_be_proxied(device):
         raise UnavailableError(
-            f"{name} is a device of another kind than InfiniBand and RoCE (node type {device.node_type}, transport "
-            f"{device.transport_type}): its queue pairs are not connected by ibv_modify_qp",
-            "iWARP devices connect by rdma_cm only; use another device: `ibv_devices`",
+            f"{name} is a device of another kind than InfiniBand, RoCE and iWARP (node type {device.node_type}, "
+            f"transport {device.transport_type}): nobody here knows how its queue pairs are connected",
+            "use another device: `ibv_devices`",
         )
     return wanted or ("direct" if device is None or device.mlx5 else "proxy")
 

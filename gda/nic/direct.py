@@ -51,7 +51,9 @@ class Direct:
         """Where code on the CPU rings by hand: the NIC's own, whoever rings for kernels."""
         return self.page.register
 
-    def connect(self, remote: ConnectionInfo, mtu: int, gid: Gid | None, psn: int, options: Options) -> None:
+    def connect(
+        self, own: ConnectionInfo, remote: ConnectionInfo, mtu: int, gid: Gid | None, options: Options
+    ) -> None:
         """The three commands."""
         nic, transport = self._nic, self._wanted.transport
         path = self.path_to(remote, mtu, gid)
@@ -65,17 +67,20 @@ class Direct:
                 init_fields(path, transport == "RC" and bool(capabilities.atomic), options.pkey_index),
                 rtr_fields(path, remote, self.qpn, log_answers, min_rnr_timer=options.min_rnr_timer),
                 rts_fields(
-                    path, psn, log_sends, options.ack_timeout, options.retry_count, rnr_retry=options.rnr_retry
+                    path, own.psn, log_sends, options.ack_timeout, options.retry_count, rnr_retry=options.rnr_retry
                 ),
             ]
             if transport == "UD":
-                fields = [datagram.init_fields(path), datagram.rtr_fields(path), datagram.rts_fields(psn)]
+                fields = [datagram.init_fields(path), datagram.rtr_fields(path), datagram.rts_fields(own.psn)]
             command.rst2init_qp(self.qp, qpn=self.qpn, qpc=fields[0])
             command.init2rtr_qp(self.qp, qpn=self.qpn, qpc=fields[1])
             command.rtr2rts_qp(self.qp, qpn=self.qpn, qpc=fields[2])
         except GdaError:
             self.reset()
             raise
+
+    def settle(self) -> None:
+        """connect() did all."""
 
     def reset(self) -> None:
         """2RST_QP."""

@@ -22,6 +22,7 @@ from gda.errors import (
     DeadlineError,
     NotConnectedError,
     OutOfBoundsError,
+    UnavailableError,
 )  # fmt: skip
 from gda.formats import syndrome_meaning
 from gda.nic import checked, lint
@@ -90,6 +91,11 @@ class HostQueuePair(Owner):
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ArgumentError(f"{name}={value!r} is not a whole number from {least} on")
         lint.check(lint.limits_of(nic.context), max_send_wr=depth, inline_bytes=inline_bytes, psn=psn)
+        if nic.is_iwarp:
+            raise UnavailableError(
+                f"{nic.name} speaks iWARP: host queue pairs are connected by ibv_modify_qp, which it has not",
+                'use nic.queue_pair() and kernels with target="host"',
+            )
         self.nic = nic
         self.gid = nic.pick_gid(gid_index)[1] if nic.port.is_ethernet or gid_index is not None else None
         self._gid_is_pinned = wanted_index(gid_index) is not None

@@ -70,7 +70,7 @@ class Limits:
         port: dict[str, Any] = _verbs.ibv_query_port(nic.context, nic.port.number)
         capabilities = nic.capabilities
         return cls(
-            what=nic.port_name, ports=nic.ports, pkeys=int(port["pkey_tbl_len"]), gids=int(port["gid_tbl_len"]),
+            what=nic.port_name, ports=nic.ports, pkeys=max(1, int(port["pkey_tbl_len"])), gids=int(port["gid_tbl_len"]),
             send_requests=int(device["max_qp_wr"]), receive_requests=int(device["max_qp_wr"]),
             pieces=int(device["max_sge"]), inline_bytes=_inline_bytes(int(capabilities.max_wqe_sz_sq)),
             completions=int(device["max_cqe"]), reads_out=int(device["max_qp_init_rd_atom"]),
@@ -202,7 +202,8 @@ def check_tables(
     nic = limits.nic
     if nic is None or (port is not None and port != nic.port.number):
         return
-    if pkey_index is not None and not _verbs.ibv_query_pkey(nic.context, nic.port.number, pkey_index):
+    has_pkeys = not nic.is_iwarp
+    if pkey_index is not None and has_pkeys and not _verbs.ibv_query_pkey(nic.context, nic.port.number, pkey_index):
         refuse(
             "pkey_index", pkey_index, f"pkey_index={pkey_index}: that entry of {limits.what}'s P_Key table is empty",
             "0 is the default partition; ask the subnet manager for others",

@@ -7,6 +7,7 @@ their memory lies within its slabs: rings.py. Who carries out what kernels post 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import secrets
 from collections.abc import Mapping
@@ -117,7 +118,8 @@ class QueuePair(Visible):
         doorbell_modes.refuse_placement(self.doorbell, self.placement)
         fixed = isinstance(placement, Mapping) and "handle" in placement
         self.nic = nic
-        self.gid = nic.pick_gid(gid_index)[1] if nic.port.is_ethernet or gid_index is not None else None
+        has_gid = nic.port.is_ethernet and not nic.is_iwarp
+        self.gid = nic.pick_gid(gid_index)[1] if has_gid or gid_index is not None else None
         self._gid_is_pinned = wanted_index(gid_index) is not None
         self.psn = secrets.randbits(24) if psn is None else psn
         self.user_index = nic._user_index() if user_index is None else user_index
@@ -175,6 +177,9 @@ class QueuePair(Visible):
         """What the other side must know to connect to this queue pair."""
         self._resources.check()
         port = self.nic.port
+        if self.nic.connector is not None:
+            at = self.nic.connector
+            return ConnectionInfo(self.qpn, self.psn, at.address, self.nic.active_mtu, tcp_port=at.port)
         gid = self.gid.raw if self.gid is not None else bytes(16)
         mac = self.nic.mac(self.gid.index) if self.gid is not None else bytes(6)
         version = {"RoCE v1": 1, "RoCE v2": 2}.get(self.gid.type, 0) if self.gid is not None else 0
@@ -201,7 +206,8 @@ class QueuePair(Visible):
         may be outstanding (up to 16 where left out; rounded down to a power of two). A refused connect leaves the queue
         pair in reset, to be tried again. Raises FieldError for values out of bounds, PathMtuError for a path MTU beyond
         what both links carry, GidError when this side's address is at another index now (and that was fixed), is gone,
-        or does not reach the other side; of all these the NIC hears nothing.
+        or does not reach the other side; of all these the NIC hears nothing. On iWARP it only begins to connect
+        (both sides must, within half a minute) and of the options takes max_rd_atomic alone; see settle().
         """
         self._resources.check()
         options = Options(ack_timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic, pkey_index)
@@ -212,11 +218,20 @@ class QueuePair(Visible):
         if self.gid is not None:
             self.gid = find_again(self.nic.gids, self.gid, self._gid_is_pinned, self.nic.port_name)
         before = self.nic.counters()
-        self._carrier.connect(remote, mtu, self.gid, self.psn, options)
+        self._carrier.connect(self.info, remote, mtu, self.gid, options)
         self._remote, self._counters_before = remote, before
         self._handle.update(flags=self._flags())
         notes.note("CONNECT", f"queue pair 0x{self.qpn:x} to 0x{remote.qpn:x}", qpn=self.qpn, index=remote.qpn)
         self._show()
+
+    @working
+    def settle(self) -> None:
+        """Wait until it is connected, on iWARP, where connect() only begins to. Kernels' launches do that, too.
+
+        Raises UnavailableError, with the reason, when it did not come to it within half a minute, or is over.
+        """
+        self._resources.check()
+        self._carrier.settle()
 
     def peer(self, remote: ConnectionInfo) -> datagram.Peer:
         """Where `gda_send_to` sends to the queue pair with this info, as the kernel argument `gda_address` (UD)."""
@@ -263,7 +278,8 @@ class QueuePair(Visible):
     def reset(self) -> None:
         """Back to reset, as if newly made: indices zero, rings poisoned, ready to connect again.
 
-        No kernel may be using the queue. Tickets from before mean nothing afterwards.
+        No kernel may be using the queue. Tickets from before mean nothing afterwards. On iWARP only before connect():
+        afterwards it ends there, and raises UnavailableError.
         """
         self._resources.check()
         self._carrier.reset()
@@ -299,6 +315,7 @@ class QueuePair(Visible):
                 f"queue pair 0x{self.qpn:x} is not connected, so a kernel cannot send on it",
                 advice="connect(other.info) on both sides first, or make a loopback_pair()",
             )
+        self._carrier.settle()
         if target == "host":
             for part in ("sq", "cq", "records", *(("receive_cq",) if self.receive_depth else ())):
                 if self.placement[part] == "gpu":
@@ -394,7 +411,8 @@ def connect(first: QueuePair | HostQueuePair, second: QueuePair | HostQueuePair,
     try:
         second.connect(infos[0], **options)
     except BaseException:
-        first.reset()
+        with contextlib.suppress(UnavailableError):  # of iWARP, where it has ended then
+            first.reset()
         raise
 
 

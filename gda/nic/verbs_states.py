@@ -18,7 +18,7 @@ from gda.nic.connection import ConnectionInfo, Options
 if TYPE_CHECKING:
     from gda.nic.device import Nic
 
-__all__ = ["SERVICES", "make_ready"]
+__all__ = ["SERVICES", "make_ready", "most_reads"]
 
 _V = _verbs
 SERVICES = {"RC": int(_V.IBV_QPT_RC), "UC": int(_V.IBV_QPT_UC), "UD": int(_V.IBV_QPT_UD)}
@@ -77,7 +77,7 @@ def _to_rtr(
         }  # fmt: skip
     if transport == "RC":
         mask |= _V.IBV_QP_MAX_DEST_RD_ATOMIC | _V.IBV_QP_MIN_RNR_TIMER
-        fields |= {"max_dest_rd_atomic": _most_reads(nic, options), "min_rnr_timer": options.min_rnr_timer}
+        fields |= {"max_dest_rd_atomic": most_reads(nic, options), "min_rnr_timer": options.min_rnr_timer}
     checked.modify_qp(nic, queue, mask, qp_state=_V.IBV_QPS_RTR, **fields)
 
 
@@ -88,12 +88,13 @@ def _to_rts(nic: Nic, queue: _verbs.QP, psn: int, options: Options, transport: s
         mask |= _V.IBV_QP_TIMEOUT | _V.IBV_QP_RETRY_CNT | _V.IBV_QP_RNR_RETRY | _V.IBV_QP_MAX_QP_RD_ATOMIC
         fields |= {
             "timeout": options.ack_timeout, "retry_cnt": options.retry_count, "rnr_retry": options.rnr_retry,
-            "max_rd_atomic": _most_reads(nic, options),
+            "max_rd_atomic": most_reads(nic, options),
         }  # fmt: skip
     checked.modify_qp(nic, queue, mask, qp_state=_V.IBV_QPS_RTS, **fields)
 
 
-def _most_reads(nic: Nic, options: Options) -> int:
+def most_reads(nic: Nic, options: Options) -> int:
+    """How many reads and atomics may be outstanding."""
     if options.max_rd_atomic is not None:
         return options.max_rd_atomic
     device: dict[str, Any] = _verbs.ibv_query_device(nic.context)

@@ -43,6 +43,7 @@ class PlayedVerbs:
     uar: dict[str, str] = field(default_factory=lambda: dict(UAR_WORKS))
     uar_on_gpu: str = "BF"
     modes: list[tuple[str, str]] = field(default_factory=lambda: [(mode, "") for mode in MODES])
+    connects: bool = True
     gpu_memory: set[str] = field(default_factory=lambda: {"dma-buf", "address"})
 
     def libraries(self) -> tuple[str, str]:
@@ -58,7 +59,15 @@ class PlayedVerbs:
         return self.names
 
     def proxied(self) -> list[str]:
-        return [name for name, mlx5 in self.names if not mlx5 and not name.startswith("siw")]
+        return [name for name, mlx5 in self.names if not mlx5 and not name.startswith("odd")]
+
+    def iwarp(self) -> list[str]:
+        return [name for name, _ in self.names if name.startswith("siw")]
+
+    def try_connector(self, name: str) -> str:
+        if not self.connects:
+            raise UnavailableError("librdmacm is not here", "apt-get install librdmacm1")
+        return "192.0.2.7"
 
     def device(self, name: str) -> dict[str, Any]:
         return {"fw_ver": "28.39.1002", "phys_port_cnt": 1}

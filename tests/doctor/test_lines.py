@@ -174,7 +174,8 @@ BAD: list[Row] = [
     ("card 0000:83:00.0", write(f"/sys/devices/{CARD}/current_link_width", "4\n"), P, "x4", "16 lanes"),
     ("device files", no_files, M, "no /dev/infiniband/uverbs*", "modprobe ib_uverbs"),
     ("devices", set_verbs(names=[]), M, "lists none", "modprobe mlx5_ib"),
-    ("device siw0", set_verbs(names=[("siw0", False)]), N, "no mlx5 device, and connects by rdma_cm only", ""),
+    ("device odd0", set_verbs(names=[("odd0", False)]), N, "neither InfiniBand, RoCE nor iWARP", ""),
+    ("addresses siw0/1", set_verbs(names=[("siw0", False)], connects=False), P, "librdmacm is not", "librdmacm1"),
     ("port mlx5_0/1", set_verbs(state=1), P, "down, Ethernet", "plug a cable"),
     ("addresses mlx5_0/1", set_verbs(table=[]), P, "none chosen", "ip addr add"),
     ("addresses mlx5_0/1", set_verbs(table=ONLY_LOCAL), P, "index 1 is chosen: fe80::1 RoCE v2", "ip addr add"),
@@ -334,6 +335,9 @@ def test_a_device_that_is_not_mlx5_is_reached_by_the_proxy(tmp_path: Path, monke
     assert report.line("port rxe0/1").status is Status.OK
     assert report.verdict.can.startswith("RDMA by rxe0 with kernels on the GPU: a host thread posts")
     assert report.verdict.uses["posting"] == "a host thread, by libibverbs" and "rxe0" in report.verdict.uses["NIC"]
+    assert "Ethernet (iWARP)" in report.line("port siw0/1").value
+    assert report.line("addresses siw0/1").value == "192.0.2.7, by the connection manager"
+    assert report.line("P_Keys siw0/1").status is Status.NOT_APPLICABLE
     monkeypatch.setenv("GDA_POSTING", "direct")
     assert "posting" not in examine(played.machine).verdict.uses
     played.verbs.names = [("rxe0", False), ("mlx5_0", True)]

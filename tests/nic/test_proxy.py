@@ -76,20 +76,21 @@ def test_a_device_that_is_not_mlx5_is_proxied(software: attach.SoftwareNic, monk
         gda.nic.open("mlx5_0", posting="direct")
 
 
-def test_mlx5_devices_come_first_and_iwarp_never(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlx5_devices_come_first_and_iwarp_last(monkeypatch: pytest.MonkeyPatch) -> None:
     ca, ib, iwarp = int(_verbs.IBV_NODE_CA), int(_verbs.IBV_TRANSPORT_IB), 1  # IBV_TRANSPORT_IWARP
-    soft, siw, card = (
-        _verbs.Device("rxe0", 1, False, ca, ib, 0), _verbs.Device("siw0", 2, False, 4, iwarp, 1),
-        _verbs.Device("mlx5_1", 3, True, ca, ib, 2),
+    assert iwarp == _verbs.IBV_TRANSPORT_IWARP and _verbs.IBV_NODE_RNIC == 4
+    soft, siw, card, odd = (
+        _verbs.Device("rxe_of_a_long_name", 1, False, ca, ib, 0), _verbs.Device("siw0", 2, False, 4, iwarp, 1),
+        _verbs.Device("mlx5_1", 3, True, ca, ib, 2), _verbs.Device("odd0", 4, False, ca, 3, 3),
     )  # fmt: skip
     for devices, posting, chosen in (
-        ([soft, siw, card], None, "mlx5_1"), ([siw, soft], None, "rxe0"), ([siw], None, None),
+        ([soft, siw, card], None, "mlx5_1"), ([siw, soft], None, "rxe_of_a_long_name"), ([odd, siw], None, "siw0"),
         ([soft, siw], "direct", None), ([soft, card], "proxy", "mlx5_1"),
     ):  # fmt: skip
         assert device._pick(devices, None, 1, True, posting) == chosen
-    monkeypatch.setattr(device, "_devices", lambda: [siw])
-    with pytest.raises(UnavailableError, match=r"siw0 is a device of another kind.*\n.*rdma_cm"):
-        Nic("siw0")
+    monkeypatch.setattr(device, "_devices", lambda: [odd])
+    with pytest.raises(UnavailableError, match=r"odd0 is a device of another kind.*transport 3"):
+        Nic("odd0")
 
 
 def test_the_environment_asks_for_it(software: attach.SoftwareNic, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,7 +147,7 @@ def test_sdist_has_sources_and_nothing_built(sdist):
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
         "gda/_verbs.pyx", "gda/_verbs.pxd", "gda/_verbs.pyi", "gda/py.typed", "cuda/gda/gda.h", "sim/steer.cc",
-        "gda/_proxy.pyx", "proxy/queue.cc", "proxy/queue.h",
+        "gda/_proxy.pyx", "gda/_rdmacm.pyx", "proxy/queue.cc", "proxy/queue.h",
         "sim/uverbs/preload.cc", "LICENSE", "README.md", "pyproject.toml", "setup.py",
     } <= names  # fmt: skip
     assert not [name for name in names if name.endswith((".so", ".o", ".c", ".cpp", ".pyc"))]
@@ -158,8 +158,8 @@ def test_wheel_has_what_is_found_at_run_time(wheel):
         names = set(archive.namelist())
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
     assert {
-        f"gda/_verbs{suffix}", f"gda/_cuda{suffix}", f"gda/_proxy{suffix}", "gda/_verbs.pxd", "gda/_verbs.pyi",
-        "gda/_proxy.pyi", "gda/py.typed",
+        f"gda/_verbs{suffix}", f"gda/_cuda{suffix}", f"gda/_proxy{suffix}", f"gda/_rdmacm{suffix}",
+        "gda/_verbs.pxd", "gda/_verbs.pyi", "gda/_proxy.pyi", "gda/_rdmacm.pyi", "gda/py.typed",
         "gda/lib/libgda_sim.so", "gda/lib/libgda_preload.so", "gda/lib/libgda_calls.so", "gda/include/gda/gda.h",
         "gda/include/gda/formats/wqe.h", "gda/nic/interop.py", "gda/tools/demo.py",
     } <= names  # fmt: skip

@@ -126,7 +126,7 @@ def devices(machine: Machine) -> list[Line] | Line:
 def _not_mlx5(machine: Machine, name: str) -> Line:
     if name not in machine.verbs.proxied():
         return not_applicable(
-            f"{name} is no mlx5 device, and connects by rdma_cm only", "gda cannot use it.", name=name
+            f"{name} is no mlx5 device, and neither InfiniBand, RoCE nor iWARP", "gda cannot use it.", name=name
         )
     ports = int(machine.verbs.device(name)["phys_port_cnt"])
     return ok(
@@ -154,7 +154,8 @@ def _each_port(look: Callable[[Machine, str, int, dict[str, Any]], Line], what: 
 def port(machine: Machine, name: str, number: int, attributes: dict[str, Any]) -> Line:
     """State and link layer."""
     state = int(attributes["state"])
-    layer = "Ethernet (RoCE)" if attributes["link_layer"] == _ETHERNET else "InfiniBand"
+    ethernet = "Ethernet (iWARP)" if name in machine.verbs.iwarp() else "Ethernet (RoCE)"
+    layer = ethernet if attributes["link_layer"] == _ETHERNET else "InfiniBand"
     rate = machine.read(f"/sys/class/infiniband/{name}/ports/{number}/rate") or "rate unknown"
     value = f"{_PORT_STATES.get(state, f'state {state}')}, {layer}, {rate}"
     facts = {"active": state == _ACTIVE, "ethernet": attributes["link_layer"] == _ETHERNET}
@@ -168,6 +169,8 @@ def gids(machine: Machine, name: str, number: int, attributes: dict[str, Any]) -
     """The address table, and which entry would be used."""
     from gda.nic.addresses import Gid, choose, wanted_index
 
+    if name in machine.verbs.iwarp():
+        return _iwarp_address(machine, name)
     table = [Gid(*row) for row in machine.verbs.gids(name, number)]
     facts: dict[str, Any] = {"chosen": None, "gids": [[g.index, g.raw.hex(), g.type] for g in table]}
     try:
@@ -186,6 +189,17 @@ def gids(machine: Machine, name: str, number: int, attributes: dict[str, Any]) -
             value, "Works on one network only.", "give the network device an IPv4 address: ip addr add ...", **facts
         )
     return ok(value, "Each side picks its own; only addresses are exchanged.", **facts)
+
+
+def _iwarp_address(machine: Machine, name: str) -> Line:
+    try:
+        address = machine.verbs.try_connector(name)
+    except GdaError as error:
+        return problem(
+            error.message, "Queue pairs of iWARP devices are connected by the kernel's connection manager.",
+            error.advice or "apt-get install librdmacm1; modprobe rdma_ucm",
+        )  # fmt: skip
+    return ok(f"{address}, by the connection manager", "Others connect to it there, over TCP.", address=address)
 
 
 def _why(gid: Gid) -> str:
@@ -234,6 +248,8 @@ def _netdev(machine: Machine, name: str, number: int) -> str:
 
 def pkeys(machine: Machine, name: str, number: int, attributes: dict[str, Any]) -> Line:
     """Partition keys."""
+    if name in machine.verbs.iwarp():
+        return not_applicable("iWARP has none")
     keys = machine.verbs.pkeys(name, number)
     known = {index: key for index, key in enumerate(keys) if key}
     value = ", ".join(f"{index}: 0x{key:04x}" for index, key in list(known.items())[:4]) or "none"

@@ -54,6 +54,25 @@ class VerbsDoor:
         except VerbsError:
             return []
 
+    def iwarp(self) -> list[str]:
+        """Names of those whose queue pairs the connection manager connects."""
+        from gda.nic.device import is_iwarp
+
+        try:
+            return [d.name for d in self._module().ibv_get_device_list() if is_iwarp(d)]
+        except VerbsError:
+            return []
+
+    def try_connector(self, name: str) -> str:
+        """Where such a device can be connected to: an IP address."""
+        from gda.nic.connector import Connector
+
+        connector = Connector(name)
+        try:
+            return connector.words
+        finally:
+            connector.close()
+
     def device(self, name: str) -> dict[str, Any]:
         """Attributes of a device."""
         verbs = self._module()
