@@ -8,6 +8,7 @@ seconds, so limits are minutes. The guest runs the shell script that stands in i
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class Guest:
     """One guest. Its frames go to UDP port `peer_port` of 127.0.0.1, and it takes what comes from there.
 
     `share` is a directory that both see, in the guest at SHARE; `script` runs there once the device rxe0 is up. Without
-    `address6` there is no IPv6.
+    `address6` there is no IPv6. With the module `siw` its device is siw0, of soft-iWARP, instead.
     """
 
     SHARE = "/run/share"
@@ -40,10 +41,13 @@ class Guest:
         mac: str,
         address6: str = "",
         mtu: int = 1500,
+        siw: Path | None = None,
     ) -> None:
         bootable = kernel.prepare()
         self.share, self.release = share, bootable.release
         (share / "script").write_text(script)
+        if siw is not None:
+            shutil.copy(siw, share / "siw.ko")
         self._log = share / "console"
         nic = f"virtio-net-pci,netdev=n0,romfile=,mac={mac},speed=10000,duplex=full"
         ends = (
@@ -53,6 +57,7 @@ class Guest:
         words = (
             "console=ttyS0,115200 quiet panic=-1 mitigations=off nokaslr no_timer_check "
             f"guest.address={address}/24 guest.mtu={mtu}" + (f" guest.address6={address6}/64" if address6 else "")
+            + (" guest.device=siw" if siw else "")
         )
         command = [
             "setpriv", "--pdeathsig", "KILL", kernel.qemu(), *MACHINE.split(),

@@ -27,6 +27,7 @@ DEFAULT_CACHE = ROOT / "build" / "rxe"
 WANTED = [
     "virtio_pci", "virtio_net", "9p", "9pnet_virtio", "overlay",
     "crc32_generic", "crc32_pclmul", "ib_uverbs", "rdma_rxe", "rdma_ucm", "sch_netem",
+    "crc32c_generic", "libcrc32c",  # of siw, which comes from elsewhere: siw.py
 ]  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def prepare(cache: Path = DEFAULT_CACHE) -> Bootable:
 
 def _kernel_package() -> str:
     # The full kernel: the one for clouds has neither soft-RoCE nor 9p.
-    said = _run(["apt-cache", "depends", "linux-image-amd64"])
+    said = run(["apt-cache", "depends", "linux-image-amd64"])
     found = re.search(r"Depends: (linux-image-\d\S+-amd64)$", said, re.MULTILINE)
     if found is None:
         raise NotAvailableError("apt-cache knows no linux-image-amd64: apt-get update")
@@ -81,16 +82,16 @@ def _make(bootable: Bootable, package: str, cache: Path) -> None:
     scratch = cache / "unpacked"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
-    _run(["apt-get", "download", "-q", package, "busybox-static"], scratch)
-    with _Data(next(scratch.glob("busybox*.deb"))) as files:
-        busybox = next(_content(files, member) for member in files if member.name.endswith("bin/busybox"))
+    run(["apt-get", "download", "-q", package, "busybox-static"], scratch)
+    with Package(next(scratch.glob("busybox*.deb"))) as files:
+        busybox = next(content(files, member) for member in files if member.name.endswith("bin/busybox"))
     image, modules = b"", {}
-    with _Data(next(scratch.glob("linux-image*.deb"))) as files:
+    with Package(next(scratch.glob("linux-image*.deb"))) as files:
         for member in files:
             if f"/vmlinuz-{bootable.release}" in member.name:
-                image = _content(files, member)
+                image = content(files, member)
             elif re.search(r"\.ko(\.xz)?$", member.name) and _belongs(member.name):
-                data = _content(files, member)
+                data = content(files, member)
                 name = Path(member.name).name.removesuffix(".xz").removesuffix(".ko").replace("-", "_")
                 modules[name] = lzma.decompress(data) if member.name.endswith(".xz") else data
     bootable.vmlinux.write_bytes(_uncompressed(image))
@@ -102,7 +103,7 @@ def _make(bootable: Bootable, package: str, cache: Path) -> None:
     shutil.rmtree(scratch)
 
 
-def _run(command: list[str], where: Path | None = None) -> str:
+def run(command: list[str], where: Path | None = None) -> str:
     # Without a sandbox user: that one may not be able to write here.
     options = ["-o", "APT::Sandbox::User=root"] if command[0] == "apt-get" and os.getuid() == 0 else []
     try:
@@ -114,11 +115,13 @@ def _run(command: list[str], where: Path | None = None) -> str:
     return done.stdout
 
 
-class _Data:
+class Package:
     """Members of a Debian package, as a tar stream."""
 
     def __init__(self, package: Path) -> None:
-        self._unpacker = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE)
+        self._unpacker = subprocess.Popen(
+            ["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
         self._files = tarfile.open(fileobj=self._unpacker.stdout, mode="r|")  # noqa: SIM115
 
     def __enter__(self) -> tarfile.TarFile:
@@ -135,7 +138,7 @@ def _belongs(path: str) -> bool:
     return re.search(r"/kernel/(arch/x86/crypto|crypto|drivers/(virtio|net|infiniband)|fs|net|lib)/", path) is not None
 
 
-def _content(files: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+def content(files: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     file = files.extractfile(member)
     assert file is not None, f"{member.name} is not a plain file"
     return file.read()
@@ -215,7 +218,9 @@ else
   echo 1 >disable_ipv6
 fi
 cd /
-/bin/busybox chroot /root rdma link add rxe0 type rxe netdev eth0 || echo "no soft-RoCE device"
+if [ "$device" ]; then insmod /root/run/share/$device.ko || echo "insmod $device failed"; fi
+device=${device:-rxe}
+/bin/busybox chroot /root rdma link add ${device}0 type $device netdev eth0 || echo "no $device device"
 /bin/busybox chroot /root /bin/sh /run/share/script
 echo "GUEST-EXIT $?"
 /bin/busybox poweroff -f

@@ -36,11 +36,11 @@ COMPILE_LIMIT_S, LIMIT_S, FAR_LIMIT_S = 600.0, 900.0, 900.0
 Outcome = tuple[str, str]  # a name, and what is wrong or ""
 
 
-def compile_kernels() -> None:
-    """Into the cache that the guest will see."""
-    environment = {**_ours(), "GDA_NIC": "software", "GDA_POSTING": "proxy"}
+def compile_kernels(cases: list[str]) -> None:
+    """Those of these files, and of far_end.py, into the cache that the guest will see."""
+    environment = {**ours(), "GDA_NIC": "software", "GDA_POSTING": "proxy"}
     for command in (
-        ["-m", "pytest", "-q", "--setup-only", *CASES],
+        ["-m", "pytest", "-q", "--setup-only", *cases],
         ["-c", "from tests.conformance.rxe.far_end import kernels as k; k().gda_kernel_put"],
     ):
         done = subprocess.run(
@@ -51,18 +51,23 @@ def compile_kernels() -> None:
         assert done.returncode in (0, 5), f"device code was not compiled:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
 
 
+def script_of(cases: list[str], left_out: list[str]) -> str:
+    """What a guest does to run these cases by pytest; their report is cases.xml in the shared directory, at the end."""
+    variables = " ".join(f"{name}={value}" for name, value in {**ours(), "GDA_NIC": "auto"}.items())
+    options = "-o addopts= -p no:gda.pytest_plugin -p no:cacheprovider -q"
+    return (
+        f"cd {ROOT}\nexport {variables} HOME=/run\n"
+        f"{sys.executable} -m pytest {options} --junitxml={Guest.SHARE}/xml {' '.join(cases)} "
+        f"{' '.join(f'--deselect {case}' for case in left_out)}\n"
+        f"mv {Guest.SHARE}/xml {Guest.SHARE}/cases.xml\n"
+    )
+
+
 @contextmanager
 def running(share: Path, ports: tuple[int, int]) -> Iterator[Guest]:
     """A guest that runs both programs one after the other; its frames go to the first port."""
-    variables = " ".join(f"{name}={value}" for name, value in {**_ours(), "GDA_NIC": "auto"}.items())
-    options = "-o addopts= -p no:gda.pytest_plugin -p no:cacheprovider -q"
-    left_out = " ".join(f"--deselect {CASES[0]}::{name}" for name in OTHERWISE)
-    script = (
-        f"cd {ROOT}\nexport {variables} HOME=/run\n"
-        f"{sys.executable} -m pytest {options} --junitxml={Guest.SHARE}/xml {' '.join(CASES)} {left_out}\n"
-        f"mv {Guest.SHARE}/xml {Guest.SHARE}/cases.xml\n"
-        f"{sys.executable} -m tests.conformance.rxe.far_end {Guest.SHARE} proxied\n"
-    )
+    script = script_of(CASES, [f"{CASES[0]}::{name}" for name in OTHERWISE])
+    script += f"{sys.executable} -m tests.conformance.rxe.far_end {Guest.SHARE} proxied\n"
     with Guest(
         share, script, port=ports[1], peer_port=ports[0], address=GUEST, mac="52:54:00:00:00:02", mtu=NETDEV_MTU
     ) as guest:
@@ -71,23 +76,23 @@ def running(share: Path, ports: tuple[int, int]) -> Iterator[Guest]:
 
 def outcomes(directory: Path) -> Iterator[Outcome]:
     """Each case as it ended."""
-    compile_kernels()
+    compile_kernels(CASES)
     share = directory / "share"
     share.mkdir()
     near, far = cable.ports(2)
     log = directory / "direct.log"
     with running(share, (near, far)) as guest, log.open("w") as words:
         xml = share / "cases.xml"
-        _await(guest, xml, LIMIT_S)
-        yield from _of_pytest(xml)
-        environment = _ours() | {
+        await_file(guest, xml, LIMIT_S)
+        yield from of_pytest(xml)
+        environment = ours() | {
             "GDA_NIC": "software", "GDA_SIM_ETHERNET": f"{near}:{far}", "GDA_SIM_ADDRESS": HOST,
         }  # fmt: skip
         command = [sys.executable, "-m", "tests.conformance.rxe.far_end", str(share), "direct"]
         with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=words, stderr=words) as direct:
             try:
-                _await(guest, share / "proxied.results", FAR_LIMIT_S, direct)
-                _await(guest, share / "direct.results", FAR_LIMIT_S, direct)
+                await_file(guest, share / "proxied.results", FAR_LIMIT_S, direct)
+                await_file(guest, share / "direct.results", FAR_LIMIT_S, direct)
                 status = guest.exit_status()
             except AssertionError as error:
                 raise AssertionError(f"{error}\nat the direct end:\n{log.read_text()[-2000:]}") from None
@@ -99,7 +104,8 @@ def outcomes(directory: Path) -> Iterator[Outcome]:
         assert status == 0, guest.console()[-3000:]
 
 
-def _ours() -> dict[str, str]:
+def ours() -> dict[str, str]:
+    """The environment of a guest's program."""
     # Nothing of this machine's settings for the package reaches either end.
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "HOME")}
     return kept | {
@@ -107,7 +113,8 @@ def _ours() -> dict[str, str]:
     }  # fmt: skip
 
 
-def _await(guest: Guest, file: Path, limit_s: float, other: subprocess.Popen[bytes] | None = None) -> None:
+def await_file(guest: Guest, file: Path, limit_s: float, other: subprocess.Popen[bytes] | None = None) -> None:
+    """Wait until the guest has made this file; `other` must not fail meanwhile."""
     end = time.monotonic() + limit_s
     while not file.exists():
         console = guest.alive() if not file.exists() else ""
@@ -116,7 +123,8 @@ def _await(guest: Guest, file: Path, limit_s: float, other: subprocess.Popen[byt
         time.sleep(0.1)
 
 
-def _of_pytest(xml: Path) -> Iterator[Outcome]:
+def of_pytest(xml: Path) -> Iterator[Outcome]:
+    """The cases of a report."""
     found = list(ElementTree.parse(xml).iter("testcase"))
     assert found, "pytest in the guest ran nothing"
     for case in found:

@@ -8,4 +8,5 @@ from . import capture, perftest, pingpong, pyverbs, rxe, ucx
 
 SUITES: list[Suite] = [
     pyverbs.SUITE, pingpong.SUITE, perftest.SUITE, ucx.SUITE, capture.SUITE, rxe.SUITE, rxe.PROXY_SUITE,
+    rxe.IWARP_SUITE,
 ]  # fmt: skip

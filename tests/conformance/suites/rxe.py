@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..results import Case, Host, NotInstalledError, Result, Suite
-from ..rxe import compare, interop, kernel, proxied, record, streams
+from ..rxe import compare, interop, iwarp, kernel, proxied, record, streams
 from ..rxe.remote import Remote
 from ..rxe.rows import ROWS
 
@@ -80,13 +80,27 @@ def _interoperate(c: interop.Combination, ends: tuple[Remote, Remote], streams_a
 def proxy(host: Host) -> Iterator[Result]:
     """Kernels whose requests the proxy posts, on the kernel's soft-RoCE: alone, and with the software NIC as peer."""
     _ready()
+    yield from _each("proxy", proxied.outcomes(Path(host.directory)))
+
+
+def proxy_on_iwarp(host: Host) -> Iterator[Result]:
+    """The same on its soft-iWARP, alone."""
+    _ready()
+    try:
+        iwarp.siw.module()
+    except kernel.NotAvailableError as missing:
+        raise NotInstalledError(str(missing)) from None
+    yield from _each("iwarp", iwarp.outcomes(Path(host.directory)))
+
+
+def _each(what: str, outcomes: Iterator[proxied.Outcome]) -> Iterator[Result]:
     begun = time.monotonic()
     try:
-        for name, wrong in proxied.outcomes(Path(host.directory)):
-            yield Result(f"proxy.{name}", "failed" if wrong else "passed", wrong, time.monotonic() - begun)
+        for name, wrong in outcomes:
+            yield Result(f"{what}.{name}", "failed" if wrong else "passed", wrong, time.monotonic() - begun)
             begun = time.monotonic()
     except AssertionError as error:
-        yield Result("proxy.run", "failed", str(error), time.monotonic() - begun)
+        yield Result(f"{what}.run", "failed", str(error), time.monotonic() - begun)
 
 
 def cases() -> list[Case]:
@@ -99,5 +113,11 @@ def proxy_cases() -> list[Case]:
     return [Case("proxy", proxy, ci=False)]
 
 
+def iwarp_cases() -> list[Case]:
+    """Another guest."""
+    return [Case("iwarp", proxy_on_iwarp, ci=False)]
+
+
 SUITE = Suite("rxe", "the Linux kernel's soft-RoCE in a guest", cases, 900)
 PROXY_SUITE = Suite("rxe-proxy", "the proxy on the Linux kernel's soft-RoCE", proxy_cases, 2400)
+IWARP_SUITE = Suite("siw-proxy", "the proxy on the Linux kernel's soft-iWARP", iwarp_cases, 1800)
