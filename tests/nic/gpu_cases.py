@@ -408,7 +408,8 @@ def test_another_thread_makes_all_while_a_graph_is_captured(nic, gpu, capture):
             with nic.allocate(3 << 20, "gpu") as memory, nic.allocate(3 << 20) as other:
                 memory.write(0, b"there")
                 assert memory.read(0, 5) == b"there" and other.bytes == 3 << 20
-                gpu.pin(np.ctypeslib.as_array(placement.anonymous_pages(4096)).ctypes.data, 4096).close()
+                pages = placement.anonymous_pages(4096)
+                gpu.pin(ctypes.addressof(pages), 4096).close()
                 with nic.register(np.zeros(10_000, np.uint8)):
                     for where in PLACEMENTS:
                         nic.loopback_pair(placement=where)[0].close()
