@@ -49,6 +49,7 @@ class Resources:
         self._lock = Lock()
         self._workers: tuple[int, ...] = ()  # threads
         self._emptied = False
+        self._closer = 0  # the thread that closes it now
         if parent is not None:
             # First known to who closes the parent, then a look whether somebody does.
             parent._children[id(self)] = self
@@ -119,23 +120,36 @@ class Resources:
             while not own.issuperset(one._workers) and time.monotonic() < end:
                 time.sleep(_LOOK_S)
 
+    def _await_closer(self) -> None:
+        # What it stands on may go when this returns. Who is at work on it is not to wait: the closer waits for them.
+        own, end = threading.get_ident(), time.monotonic() + WAIT_S
+        workers = {worker for one in (self, *list(self._children.values())) for worker in one._workers}
+        while self._closer not in (0, own) and own not in workers and time.monotonic() < end:
+            time.sleep(_LOOK_S)
+
     def close(self) -> None:
         """Close children, newest first, then run the closers. All run even if one fails; the last error is raised."""
         with self._lock:
-            if self.closed:
-                return
-            self.closed = True
+            is_first, self.closed = not self.closed, True
+            if is_first:
+                self._closer = threading.get_ident()
+        if not is_first:
+            self._await_closer()
+            return
+        try:
             if os.getpid() != self._process:  # a forked child must not destroy its parent's objects
                 self._stack.pop_all()
                 return
-        self._await_workers()  # without the lock: a maker that fails closes, too
-        with self._lock, ExitStack() as order:
-            order.callback(self._forget)
-            with _at_work:
-                self._emptied = True
-                order.push(self._stack.pop_all())
-            for child in list(self._children.values()):
-                order.callback(child.close)
+            self._await_workers()  # without the lock: a maker that fails closes, too
+            with self._lock, ExitStack() as order:
+                order.callback(self._forget)
+                with _at_work:
+                    self._emptied = True
+                    order.push(self._stack.pop_all())
+                for child in list(self._children.values()):
+                    order.callback(child.close)
+        finally:
+            self._closer = 0
 
     def _forget(self) -> None:
         if self._parent is not None:

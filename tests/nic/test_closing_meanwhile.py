@@ -98,6 +98,53 @@ def test_the_closer_waits_for_who_works_on_an_object() -> None:
         slow.work(inside, go_on)
 
 
+def test_who_closes_the_parent_waits_for_who_closes_a_part() -> None:
+    """The part was marked as closed, its closer waited for a worker, and the parent went: EBUSY, and things left."""
+    parent = Parent()
+    middle = Resources("middle", parent._resources)
+    middle.callback(lambda: parent.log.append("middle closed"))
+    part = Resources("part", middle)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with part.at_work():
+            inside.set()
+            assert go_on.wait(LIMIT_S)
+
+    worker, _ = caught(work)
+    assert inside.wait(LIMIT_S)
+    first, _ = caught(middle.close)
+    while not middle.closed:
+        time.sleep(0)
+    second, _ = caught(parent.close)
+    second.join(0.1)
+    assert second.is_alive() and parent.log == []
+    go_on.set()
+    for thread in (worker, first, second):
+        thread.join(LIMIT_S)
+    assert parent.log == ["middle closed", "parent closed"]
+
+
+def test_who_fails_to_make_it_does_not_wait_for_its_closer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The closer waits for the maker: they would wait for each other."""
+    parent = Parent()
+    inside, go_on = threading.Event(), threading.Event()
+
+    class Failing(Slow):
+        def __init__(self) -> None:
+            super().__init__(parent, inside, go_on)
+            self.close()
+
+    maker, _ = caught(Failing)
+    assert inside.wait(LIMIT_S)
+    closer, _ = caught(parent.close)
+    begin = time.monotonic()
+    go_on.set()
+    maker.join(LIMIT_S)
+    closer.join(LIMIT_S)
+    assert parent.log[-1] == "parent closed" and time.monotonic() - begin < lifetime.WAIT_S / 2
+
+
 def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifetime, "WAIT_S", 0.05)
     parent = Parent()
