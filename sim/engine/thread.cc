@@ -292,6 +292,9 @@ void start_thread(DeviceState& s) {
     const bool wanted =
         !Clock::is_virtual() && s.thread_mode.load() != static_cast<int>(Device::Thread::off) && s.attached.load() != 0;
     if (!wanted || s.thread_runs) return;
+    // What the last thread was told, or nobody: this one looks at everything before it sleeps.
+    uint64_t told;
+    if (s.thread_wake >= 0) (void)!read(s.thread_wake, &told, sizeof told);
     // The program's signals are for its own threads; faults of a copy are this thread's.
     sigset_t all, before;
     sigfillset(&all);

@@ -43,6 +43,7 @@ struct Idle {
         nic.device.set_longest_sleep(longest_sleep_ns);
     }
     void connect() { a.connect(b.qpn), b.connect(a.qpn); }
+    // What made the page known before is forgotten: nothing else wakes it than what the case does.
     void start() {
         nic.device.set_thread(sim::Device::Thread::adaptive);
         CHECK(soon([&] { return asleep(); }));
@@ -53,6 +54,13 @@ struct Idle {
                counter("wakes_by_timer") + counter("looks_around");
     }
     bool asleep() const { return counter("sleeps") == wakes() + 1; }
+    // Whether a store woke it since this was asked last. Perhaps more than once: where the program's thread does not
+    // get to run for long, the engine's sleeps again before the store is made again.
+    bool woken_by_store() {
+        const uint64_t before = stores;
+        stores = counter("wakes_by_store");
+        return stores > before;
+    }
     void post() { a.write(target.address(), dst.key, source.address(), src.key, 8); }
     // The thread alone serves it.
     bool completed() {
@@ -65,23 +73,24 @@ struct Idle {
     Queue cq;
     Pair a, b;
     Memory src, dst;
+    uint64_t stores = 0;
 };
 
 void a_store_wakes() {
     Idle w;
     w.connect();
-    for (uint32_t n = 1; n <= 3; ++n) {
+    for (int n = 1; n <= 3; ++n) {
         w.start();
         w.post();
         w.a.ring();
         CHECK(w.completed());
-        CHECK_EQ(w.counter("wakes_by_store"), n);
+        CHECK(w.woken_by_store());
     }
     w.start();
     w.cq.arm();
     CHECK(soon([&] { return w.counter("cq_doorbells") == 1; }));
-    CHECK_EQ(w.counter("wakes_by_store"), 4);
-    CHECK_EQ(w.wakes() - w.counter("wakes_by_call"), 4);
+    CHECK(w.woken_by_store());
+    CHECK_EQ(w.wakes(), w.counter("wakes_by_store"));
 }
 
 // What was posted is served before the store that rings for it goes on: here it never rings, for what is stored is no
@@ -93,13 +102,14 @@ void a_store_that_waits_is_served_by_its_record() {
     w.post();
     w.a.ring();
     CHECK(w.completed());
-    for (uint32_t n = 2; n <= 4; ++n) {
+    CHECK(w.woken_by_store());
+    for (int n = 2; n <= 4; ++n) {
         w.start();
         w.post();
         w.a.store_record(1, w.a.producer);
         w.a.store_register(UAR_SEND_DOORBELL, 0);
         CHECK(w.completed());
-        CHECK_EQ(w.counter("wakes_by_store"), n);
+        CHECK(w.woken_by_store());
         CHECK_EQ(w.counter("doorbells"), 1);
     }
 }
@@ -112,8 +122,8 @@ void stopped_while_asleep() {
     w.post();
     w.a.ring();  // nothing is protected any more
     CHECK(w.nic.until([&] { return w.cq.poll() != nullptr; }));
-    CHECK(w.counter("wakes_by_call") >= 1);  // one more when what made the page known came late
-    for (int i = 0; i < 10; ++i) {           // and while a store waits
+    CHECK_EQ(w.counter("wakes_by_call"), 1);
+    for (int i = 0; i < 10; ++i) {  // and while a store waits
         w.start();
         w.post();
         std::thread program([&] { w.a.ring(); });
@@ -155,27 +165,27 @@ void mapping_that_ends() {
         mmap(other, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
     CHECK(taken == other);
     *other = 1;  // what lies there now is not watched
-    for (uint32_t n = 1; n <= 2; ++n) {
+    for (int n = 1; n <= 2; ++n) {
         w.start();
         w.post();
         w.a.ring();
         CHECK(w.completed());
-        CHECK_EQ(w.counter("wakes_by_store"), n);
+        CHECK(w.woken_by_store());
     }
     munmap(other, 4096);
     // A new mapping is watched before the thread sleeps again.
     other = w.doorbells.map(nullptr, 0);
     w.start();
-    const uint64_t calls = w.counter("wakes_by_call");  // 1 when what made the first page known came late
+    CHECK_EQ(w.counter("wakes_by_call"), 0);
     CHECK_EQ(w.nic.device.map_uar(Nic::PAGE, other), 0);
-    CHECK(soon([&] { return w.counter("wakes_by_call") > calls; }));
+    CHECK(soon([&] { return w.counter("wakes_by_call") == 1; }));
     w.start();
     w.post();
     w.a.store_record(1, w.a.producer);
     const uint64_t value = w.a.first_bytes(w.a.last);
     __atomic_store_n(reinterpret_cast<uint64_t*>(other + UAR_SEND_DOORBELL), value, __ATOMIC_RELEASE);
     CHECK(w.completed());
-    CHECK_EQ(w.counter("wakes_by_store"), 3);
+    CHECK(w.woken_by_store());
     munmap(other, 4096);
 }
 
@@ -192,7 +202,7 @@ void a_timer_wakes() {
     CHECK(soon([&] { return (e = w.cq.poll()) != nullptr; }));
     CHECK_EQ(syndrome_of(e), MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
     CHECK(w.counter("wakes_by_timer") >= 1);
-    CHECK_EQ(w.counter("wakes_by_store"), 1);
+    CHECK(w.woken_by_store());
     CHECK_EQ(w.counter("looks_around"), 0);
 }
 
@@ -242,7 +252,7 @@ void a_packet_wakes() {
         CHECK_EQ(write(there[1], "g", 1), 1);
         CHECK(soon([&] { return __atomic_load_n(w.target.p, __ATOMIC_ACQUIRE) == 77; }));
         CHECK_EQ(w.counter("wakes_by_packet"), 1);
-        CHECK_EQ(w.wakes() - w.counter("wakes_by_call"), 1);
+        CHECK_EQ(w.wakes(), 1);
         int status = 0;
         CHECK_EQ(waitpid(child, &status, 0), child);
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
