@@ -153,6 +153,35 @@ def test_who_waits_is_called_meanwhile(k: Kernel) -> None:
     assert len(calls) >= 3
 
 
+WAITING = """
+#include <gda/gda.h>
+GDA_KERNEL(wait)(uint64_t* signal, uint64_t ns) { gda_wait_signal(signal, GDA_REACHED, 1, ns); }
+GDA_KERNEL(wait_and_compute)(uint64_t* signal, uint64_t n, uint64_t* out) {
+    if (threadIdx.x == 0) { gda_wait_signal(signal, GDA_REACHED, 1, GDA_S(30)); return; }
+    uint64_t x = 1;
+    for (uint64_t i = 0; i < n; i++) x = 3 * x + i;
+    out[0] = x;
+    __atomic_store_n(signal, uint64_t(1), __ATOMIC_RELEASE);
+}
+"""
+
+
+def test_who_waits_for_long_leaves_the_processor_to_others() -> None:
+    """With more threads than processors some had never run: ranks waited for them until their deadline."""
+    kernel, signal = Kernel(WAITING, target="host"), np.zeros(1, np.uint64)
+    used, began = time.process_time(), time.monotonic()
+    kernel.wait[1, 32](signal, 10**9)
+    assert time.process_time() - used < 0.6 * (time.monotonic() - began)
+
+
+def test_who_waits_does_not_hold_up_who_computes() -> None:
+    kernel, signal, out = Kernel(WAITING, target="host"), np.zeros(1, np.uint64), np.zeros(1, np.uint64)
+    kernel.deadline_s = 30
+    began = time.monotonic()
+    kernel.wait_and_compute[1, 2](signal, 100_000_000, out)
+    assert time.monotonic() - began < 4  # naps at each turn would take 7 s
+
+
 def test_given_up_launch_says_so_again(k: Kernel) -> None:
     launch = k.for_ever.start[1, 1]()
     for _ in range(2):

@@ -24,6 +24,11 @@ __thread int32_t turns_left __attribute__((tls_model("initial-exec"))) = 0;
 constexpr uint32_t FEWEST_TURNS = 256, MOST_TURNS = 1024;
 // Turns of loops are no sure sign of waiting: only every so many rounds give the processor away.
 constexpr uint32_t ROUNDS_PER_YIELD = 16;
+// Who waits by idle() for longer than some milliseconds naps: where there are more threads than processors, giving one
+// away by sched_yield() alone can leave a thread that never ran without it for seconds (Linux 6.18). A fiber that did
+// more between two calls of idle() than a waiting loop does has gone on.
+constexpr uint32_t RESTS_BEFORE_NAPS = 2000, EDGES_OF_A_WAIT = 100;
+constexpr timespec NAP = {0, 20000};  // and the system's slack, 50 us
 
 uint32_t next_random(uint32_t& state) {  // xorshift32
     state ^= state << 13;
@@ -141,13 +146,19 @@ void block::rest() {
     int (*hook)(void) = shared_.request.idle_hook;
     int did = hook ? hook() : 0;
     budget_ = did ? FEWEST_TURNS : std::min(budget_ * 2, MOST_TURNS);
-    if (!did && (all_idle_called_ || ++rests_ % ROUNDS_PER_YIELD == 0)) sched_yield();
-    all_idle_called_ = false;
+    if (did || turned_ || !all_idle_called_) vain_rests_ = 0;
+    if (!did && all_idle_called_ && ++vain_rests_ > RESTS_BEFORE_NAPS) {
+        nanosleep(&NAP, nullptr);
+    } else if (!did && (all_idle_called_ || ++rests_ % ROUNDS_PER_YIELD == 0)) {
+        sched_yield();
+    }
+    all_idle_called_ = turned_ = false;
 }
 
 void block::idle() {
     ++idlers_;
     all_idle_called_ = true;
+    if (static_cast<int32_t>(budget_) - turns_left > static_cast<int32_t>(EDGES_OF_A_WAIT)) vain_rests_ = 0;
     budget_ = FEWEST_TURNS;
     make_runnable(*running_);
     suspend();
@@ -156,6 +167,7 @@ void block::idle() {
 
 void block::turn() {
     ++idlers_;
+    turned_ = true;
     make_runnable(*running_);
     suspend();
     turns_left = static_cast<int32_t>(budget_);

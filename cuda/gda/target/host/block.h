@@ -97,6 +97,8 @@ class block {
     bool all_idle_called_ = false;  // some of them by idle(), not by turns of a loop
     uint32_t budget_;               // edges until the next turn
     uint32_t rests_ = 0;
+    bool turned_ = false;      // some fiber runs a loop of its own, which may compute
+    uint32_t vain_rests_ = 0;  // in a row, in which all waited by idle() and nothing happened
 
     uint32_t live_ = 0, arrived_ = 0;
     int reduced_count_ = 0;
