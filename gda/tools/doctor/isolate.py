@@ -2,10 +2,12 @@
 """Runs probes, each in a process of its own with a deadline: one that hangs or crashes is named, the others go on.
 
 Used by examine.py. A driver that hangs in the kernel cannot be killed: such a process is left behind, not waited for.
+Every other one is waited for, however long it takes on a busy machine to get a core to end on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import selectors
@@ -13,8 +15,9 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO
 
 from gda.errors import GdaError
@@ -24,6 +27,8 @@ from gda.tools.doctor.machine import Machine
 __all__ = ["run_all", "run_here"]
 
 _AT_A_TIME = 4
+_HANGS_S = 0.2  # in the kernel, without a break: longer than a sound driver takes to let a process end
+_ENDS_S = 30.0  # for what ends to get a core
 
 
 @dataclass
@@ -35,12 +40,28 @@ class _Running:
     data: bytearray = field(default_factory=bytearray)
 
 
+@dataclass
+class _State:
+    answers: dict[int, list[Line]] = field(default_factory=dict)
+    running: dict[int, _Running] = field(default_factory=dict)
+    killed: list[int] = field(default_factory=list)
+    selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+
+
 def run_all(probes: Sequence[Probe], machine: Machine, seconds: float, overall_seconds: float) -> list[Line]:
     """Lines of all probes in their order. `seconds` is the deadline of each, `overall_seconds` of all together."""
-    answers: dict[int, list[Line]] = {}
+    state = _State()
+    try:
+        with state.selector:
+            _run(probes, machine, seconds, overall_seconds, state)
+    finally:  # Ctrl-C, too
+        _reap([*state.killed, *(_kill(child) for child in state.running.values())])
+    return [_named(line, probe) for index, probe in enumerate(probes) for line in state.answers[index]]
+
+
+def _run(probes: Sequence[Probe], machine: Machine, seconds: float, overall_seconds: float, state: _State) -> None:
+    answers, running, selector = state.answers, state.running, state.selector
     waiting = list(range(len(probes)))[::-1]
-    running: dict[int, _Running] = {}
-    selector = selectors.DefaultSelector()
     last = time.monotonic() + overall_seconds
     while waiting or running:
         while waiting and len(running) < _AT_A_TIME and time.monotonic() < last:
@@ -53,24 +74,24 @@ def run_all(probes: Sequence[Probe], machine: Machine, seconds: float, overall_s
             for index in waiting:
                 answers[index] = [_late(f"not tried: {overall_seconds:g} s for all probes were over")]
             waiting = []
-        ended = []
         nearest = min((child.end for child in running.values()), default=now)
+        spoke = []
         for key, _ in selector.select(max(0.0, nearest - now)):
             child = key.data
+            spoke.append(child.index)
             piece = os.read(child.pipe.fileno(), 65536)
             child.data += piece
             if not piece:
-                ended.append(child)
-        for child in ended:
-            selector.unregister(child.pipe)
-            del running[child.index]
-            answers[child.index] = _answer(child)
-        for child in [c for c in running.values() if time.monotonic() >= c.end]:
+                selector.unregister(child.pipe)
+                del running[child.index]
+                answers[child.index] = _answer(child)
+        now = time.monotonic()
+        # One that has just spoken was not late: this process was, and the rest of the answer is on its way.
+        for child in [c for c in running.values() if now >= c.end and c.index not in spoke]:
             selector.unregister(child.pipe)
             del running[child.index]
             answers[child.index] = [_late(f"no answer within {seconds:g} s")]
-            _abandon(child)
-    return [_named(line, probe) for index, probe in enumerate(probes) for line in answers[index]]
+            state.killed.append(_kill(child))
 
 
 def run_here(probes: Sequence[Probe], machine: Machine) -> list[Line]:
@@ -121,8 +142,8 @@ def _looked(probe: Probe, machine: Machine) -> list[Line]:
 
 def _answer(child: _Running) -> list[Line]:
     child.pipe.close()
-    _, status = os.waitpid(child.process, 0)
-    if os.WIFSIGNALED(status):
+    status = _reap([child.process]).get(child.process)
+    if status is not None and os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
         return [
             Line(
@@ -141,12 +162,42 @@ def _late(what: str) -> Line:
     )  # fmt: skip
 
 
-def _abandon(child: _Running) -> None:
+def _kill(child: _Running) -> int:
     child.pipe.close()
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(child.process, signal.SIGKILL)
-        end = time.monotonic() + 0.2  # an ordinary process is gone at once; one that hangs in the kernel stays
-        while os.waitpid(child.process, os.WNOHANG)[0] == 0 and time.monotonic() < end:
-            time.sleep(0.005)
-    except (ProcessLookupError, ChildProcessError):
-        pass
+    return child.process
+
+
+def _reap(processes: Iterable[int]) -> dict[int, int]:
+    """Wait for processes that end; how each did, by its number. One that hangs in the kernel is left, and absent."""
+    left, ends = dict.fromkeys(processes, 0.0), time.monotonic() + _ENDS_S
+    found: dict[int, int] = {}
+    while left:
+        for process, since in list(left.items()):
+            try:
+                gone, status = os.waitpid(process, os.WNOHANG)
+            except ChildProcessError:  # the program reaps all its children itself
+                del left[process]
+                continue
+            now = time.monotonic()
+            if gone:
+                found[process] = status
+                del left[process]
+            elif not _is_in_kernel(process):
+                left[process] = 0.0
+            else:
+                left[process] = since or now
+            if process in left and (now > ends or (left[process] and now > left[process] + _HANGS_S)):
+                del left[process]
+        if left:
+            time.sleep(0.001)
+    return found
+
+
+def _is_in_kernel(process: int) -> bool:
+    """Whether it waits there for what no signal ends (state D)."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "D"
+    except OSError:
+        return False
