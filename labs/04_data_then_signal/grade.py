@@ -18,7 +18,7 @@ from grading import complaints, grade  # noqa: E402
 
 import gda  # noqa: E402
 from gda import attach, formats  # noqa: E402
-from gda.errors import DeadlineError, DeviceStatusError, OutOfBoundsError  # noqa: E402
+from gda.errors import DeadlineError, DeviceStatusError, GdaError, OutOfBoundsError  # noqa: E402
 
 ROWS, COLUMNS = 6, 32
 BYTES = 4 * COLUMNS
@@ -29,7 +29,8 @@ class Both:
 
     def __init__(self, path: Path, nic: gda.Nic) -> None:
         self.code = Witnessed(path, whole_library=True, witness=False)
-        self.source = nic.register(np.zeros(2 * COLUMNS, np.uint32))
+        self.places = np.zeros((2, COLUMNS), np.uint32)
+        self.source = nic.register(self.places)
         self.arrived, self.counted = np.zeros((ROWS, COLUMNS), np.uint32), np.zeros(1, np.uint64)
         self.target, self.signals = nic.register(self.arrived), nic.register(self.counted)
         self.queue, self.peer = nic.loopback_pair(depth=64)
@@ -142,6 +143,30 @@ def check_consumer(path: Path) -> list[str]:
         ]
 
 
+def check_reuse(path: Path) -> list[str]:
+    """The producer alone, and nothing is ever answered: rows 0 and 1 are being sent for as long as it runs."""
+    with gda.open() as nic:
+        both = Both(path, nic)
+        attach.software_nic().set_faults("drop=100%")
+        try:
+            both.produce(ROWS)
+        except GdaError:
+            ended_well = False
+        else:
+            ended_well = True
+        for place, row in enumerate(int(words.max()) // 1000 - 1 for words in both.places):
+            if row > 1:
+                return [
+                    f"with {ROWS} rows in 2 places, a place is written again while its row is still being sent: "
+                    f"nothing was answered, and row {row} was made in place {place}; wait for the ticket of the row "
+                    "that lies there, and make no row when that does not end well"
+                ]
+        if ended_well:
+            return ["nothing was answered, but the kernel ended well: wait for the tickets of what was sent last"]
+        print("a silent network: no place was written again, and the kernel says that it failed")
+        return []
+
+
 def check_both(path: Path) -> list[str]:
     """Both at once, on a network that takes its time; the NIC watches what it sends."""
     with gda.open() as nic:
@@ -192,6 +217,7 @@ if __name__ == "__main__":
     CHECKS = (
         ("the producer alone", check_producer),
         ("the consumer alone", check_consumer),
+        ("a network that does not answer", check_reuse),
         ("both at once", check_both),
         ("a row that does not fit", check_refusal),
     )
