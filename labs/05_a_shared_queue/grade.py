@@ -209,10 +209,14 @@ def check_silence(path: Path) -> list[str]:
     with gda.open() as nic:
         shared = Shared(path, nic, 12, 1)
         attach.software_nic().set_faults("drop=100%")
-        shared.launch(1, 12, 300)
+        shared.launch(1, 12, 1000)
         sent = int(shared.sent.sum())
         if sent > DEPTH:
-            return [f"nothing was completed, and {sent} requests were sent through {DEPTH} slots", *complaints()]
+            return [
+                f"nothing was completed, and {sent} requests were sent through {DEPTH} slots: "
+                "a slot was taken that was not free",
+                *complaints(),
+            ]
         print(f"a silent network: {sent} requests sent, the other threads gave up in time")
         return complaints()
 
