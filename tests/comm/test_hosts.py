@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gda import config
+from tests.namespaces import two_namespaces
 
 PROGRAM = """
 import os, socket, sys
@@ -40,29 +40,11 @@ with gda.init(deadline_s=60, connect=sys.argv[1]) as team:
 @pytest.fixture
 def hosts() -> Iterator[list[list[str]]]:
     """For each host, what runs a command there."""
-    names = [f"gdac{os.getpid()}{end}" for end in "ab"]
-    links = [f"gdc{os.getpid() % 100000}{end}" for end in "ab"]
-    if shutil.which("ip") is None or shutil.which("unshare") is None:
-        pytest.skip("not run: the command ip is not installed (apt-get install iproute2)")
-
-    def ip(*arguments: str) -> None:
-        result = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=60, check=False)
-        if result.returncode:
-            pytest.skip(f"not run: network namespaces are not permitted here ({result.stderr.strip()})")
-
-    try:
-        for name in names:
-            ip("netns", "add", name)
-        ip("link", "add", links[0], "netns", names[0], "type", "veth", "peer", "name", links[1], "netns", names[1])
-        for number, (name, link) in enumerate(zip(names, links, strict=True)):
-            ip("-n", name, "addr", "add", f"10.78.0.{number + 1}/24", "dev", link)
-            ip("-n", name, "link", "set", link, "up")
-            ip("-n", name, "link", "set", "lo", "up")
-        apart = ["unshare", "--uts", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None:
+        pytest.skip("not run: the command unshare is not installed (apt-get install util-linux)")
+    apart = ["unshare", "--uts", "--pid", "--fork", "--mount-proc"]
+    with two_namespaces("gdac", ("10.78.0.1/24", "10.78.0.2/24")) as names:
         yield [["ip", "netns", "exec", name, *apart] for name in names]
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize("connect", ["all", "on_demand"])

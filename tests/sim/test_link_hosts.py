@@ -7,13 +7,14 @@ Each runs `link_wire_carrier_test talk OWN PEER` with a directory of its own, so
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from test_link import Build, build, environment  # noqa: F401
+
+from tests.namespaces import two_namespaces
 
 
 def talk(program: Path, directory: Path, prefixes: tuple[list[str], ...], addresses: tuple[str, str]) -> None:
@@ -44,29 +45,9 @@ def test_two_loopback_addresses(build: Build, tmp_path: Path) -> None:  # noqa: 
 
 @pytest.fixture
 def namespaces() -> Iterator[tuple[str, str]]:
-    """Two network namespaces, joined by a pair of virtual Ethernet devices."""
-    names = tuple(f"gda{os.getpid()}{end}" for end in "ab")
-    links = tuple(f"gda{os.getpid() % 100000}{end}" for end in "ab")
-    if shutil.which("ip") is None:
-        pytest.skip("not run: the command ip is not installed (apt-get install iproute2)")
-
-    def ip(*arguments: str) -> None:
-        result = subprocess.run(["ip", *arguments], capture_output=True, text=True, timeout=60)
-        if result.returncode:
-            pytest.skip(f"not run: network namespaces are not permitted here ({result.stderr.strip()})")
-
-    try:
-        for name in names:
-            ip("netns", "add", name)
-        ip("link", "add", links[0], "netns", names[0], "type", "veth", "peer", "name", links[1], "netns", names[1])
-        for number, (name, link) in enumerate(zip(names, links, strict=True), 1):
-            ip("-n", name, "addr", "add", f"10.77.0.{number}/24", "dev", link)
-            ip("-n", name, "addr", "add", f"fd00:77::{number}/64", "dev", link, "nodad")
-            ip("-n", name, "link", "set", link, "up")
-        yield names[0], names[1]
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, timeout=60)
+    """Of IPv4 and IPv6."""
+    with two_namespaces("gda", ("10.77.0.1/24", "10.77.0.2/24"), ("fd00:77::1/64", "fd00:77::2/64")) as names:
+        yield names
 
 
 @pytest.mark.parametrize("addresses", [("10.77.0.1", "10.77.0.2"), ("fd00:77::1", "fd00:77::2")], ids=["IPv4", "IPv6"])
