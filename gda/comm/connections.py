@@ -32,13 +32,14 @@ def readable(connections: Iterable[socket.socket], seconds: float = 0.0) -> list
 
 
 class Incoming:
-    """A record that somebody sends who is not known yet: whoever says nothing keeps nobody from being heard."""
+    """A record that comes in pieces, each taken when it is there: who says nothing keeps nobody from being heard."""
 
     def __init__(self, who: str) -> None:
         self.who, self.data, self._wanted = who, bytearray(), HEADER_BYTES
 
     def take(self, connection: socket.socket, phase: int) -> bool:
-        """What is there of a readable connection; whether that was the last of the record, or of the connection.
+        """What is there, or comes within the connection's timeout; whether that was the last of the record, or of the
+        connection.
 
         Raises BootstrapError for what is not the start of a record.
         """

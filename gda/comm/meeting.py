@@ -20,7 +20,7 @@ from gda.comm import record
 from gda.comm.agreement import agree
 from gda.comm.bootstrap import Bootstrap, lost
 from gda.comm.connections import Incoming, connected_to, readable
-from gda.comm.record import HEADER_BYTES, Record
+from gda.comm.record import Record
 from gda.errors import BootstrapError, DeadlineError, GdaError
 
 __all__ = ["Meeting"]
@@ -212,14 +212,10 @@ class Meeting:
     def _receive(one: socket.socket, who: str) -> Record | None:
         """The next record; None: the connection has ended before one."""
         one.settimeout(_RECORD_S)
-        data = bytearray()
-        wanted = HEADER_BYTES
-        with contextlib.suppress(OSError):
-            while len(data) < wanted and (piece := one.recv(wanted - len(data))):
-                data += piece
-                if len(data) == HEADER_BYTES:
-                    wanted += record.length_of(bytes(data), _OFFER, who)
-        return record.read(bytes(data), _OFFER, who) if data else None
+        came = Incoming(who)
+        while not came.take(one, _OFFER):
+            pass
+        return record.read(bytes(came.data), _OFFER, who) if came.data else None
 
     def _check(self, one: Record, peer: int, phase: int) -> None:
         bootstrap = self._bootstrap
