@@ -24,7 +24,7 @@ from gda.nic.lifetime import Owner, Resources, working
 if TYPE_CHECKING:
     from gda.comm.team import Team
 
-__all__ = ["Window", "in_rows", "memory_of", "which"]
+__all__ = ["Window", "bytes_of", "in_rows", "memory_of", "which"]
 
 _RIGHTS = ("remote_write", "remote_read", "remote_atomic", "local_write")
 
@@ -40,7 +40,7 @@ def memory_of(
         if buffer != 0:
             return Memory.allocate(nic, int(buffer), placement, access)
         shape, item = (0,), 1
-    elif _bytes_of(buffer) == 0:
+    elif bytes_of(buffer) == 0:
         shape, item = tuple(getattr(buffer, "shape", (0,))), int(getattr(buffer, "itemsize", 1))
     else:
         return nic.register(buffer, access=access, shared=shared)
@@ -50,8 +50,8 @@ def memory_of(
     return memory
 
 
-def _bytes_of(buffer: Any) -> int | None:
-    """None: it does not say."""
+def bytes_of(buffer: Any) -> int | None:
+    """Of an array, or whatever has memory; None: it does not say."""
     found = getattr(buffer, "nbytes", None)
     try:
         return int(memoryview(buffer).nbytes if found is None else found)

@@ -15,7 +15,7 @@ from gda.comm.collectives.collective import Collective
 from gda.comm.collectives.elements import ELEMENTS, OPERATIONS, Array, combined, element_of
 from gda.comm.collectives.steps import Step, doubling, pieces, ring, rounds_of
 from gda.comm.kernels import kernels_of
-from gda.comm.window import Window
+from gda.comm.window import Window, bytes_of
 from gda.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -109,13 +109,10 @@ def _divided_up(count: int, by: int) -> int:
 
 
 def _bytes_of(array: Any) -> int:
-    if isinstance(array, Window):
-        return array.bytes
-    found = getattr(array, "nbytes", None)
-    try:
-        return int(memoryview(array).nbytes if found is None else found)
-    except TypeError:
-        raise ArgumentError(f"a {type(array).__name__} is no array", "NumPy, CuPy and torch make some") from None
+    found = array.bytes if isinstance(array, Window) else bytes_of(array)
+    if found is None:
+        raise ArgumentError(f"a {type(array).__name__} is no array", "NumPy, CuPy and torch make some")
+    return found
 
 
 class ReduceScatter(_Reduction):
