@@ -116,14 +116,17 @@ class Watch:
             return "it has closed its team"
         return "its process has ended" if rank < len(self.ranks) and self.ranks[rank].is_dead else ""
 
+    def has_left(self, rank: int) -> bool:
+        """See Bootstrap.has_left."""
+        return self.roll is not None and self.roll.how(rank) == LEFT
+
     def look(self, missing: Sequence[int], patience_s: float = 0.0, *, but_left: bool = False) -> None:
         """Raise PeerLostError for the first of `missing` that has died or left by an exception, BootstrapError for one
         that has closed its team (unless `but_left`), if that is known for `patience_s`: what it gave before is seen
         meanwhile.
         """
         for rank in missing:
-            why = self.fate(rank)
-            is_left = self.roll is not None and self.roll.how(rank) == LEFT
+            why, is_left = self.fate(rank), self.has_left(rank)
             if not why or (is_left and but_left):
                 continue
             now = time.monotonic()
@@ -259,7 +262,7 @@ class Bootstrap:
 
     def has_left(self, rank: int) -> bool:
         """Whether a rank has closed its team, and no exception made it do so."""
-        return self._roll.how(rank) == LEFT
+        return self._watch.has_left(rank)
 
     def leave(self, failed: bool = False) -> None:
         """Tell the ranks of this host that this one does no more. close() does it, too."""
