@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gda.comm.arguments import CALL_S, one_of
+from gda.comm.arguments import CALL_S, one_of, whole
 from gda.comm.collectives.collective import Collective, Transfer, neighbours
-from gda.errors import ArgumentError
 
 if TYPE_CHECKING:
     from gda.comm.team import Team
@@ -42,8 +41,7 @@ class Broadcast(Collective):
         )  # fmt: skip
         with self._closed_on_failure():
             one_of("algorithm", algorithm, _KERNELS)
-            if not isinstance(chunk_bytes, int) or not 0 < chunk_bytes < 1 << 63:
-                raise ArgumentError(f"chunk_bytes={chunk_bytes!r} is not a positive number of bytes")
+            self.chunk_bytes = whole("chunk_bytes", chunk_bytes, 1, (1 << 63) - 1)
             self.window = self._window(data, placement)
 
     def __call__(self, root: int = 0, *, offset: int = 0, bytes: int | None = None, deadline_s: float = CALL_S) -> None:
