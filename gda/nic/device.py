@@ -267,7 +267,6 @@ class Nic(Owner):
     @working
     def port_state(self) -> str:
         """ "ACTIVE", or what else the port is now."""
-        self._resources.check()
         state = _verbs.ibv_query_port(self.context, self.port.number)["state"]
         names = {1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE", 5: "ACTIVE_DEFER"}  # enum ibv_port_state
         return names.get(state, f"state {state}")
@@ -276,7 +275,6 @@ class Nic(Owner):
     @working
     def gids(self) -> list[Gid]:
         """The GID table of the port, valid entries only; read anew each time, for it changes with the network."""
-        self._resources.check()
         entries = _verbs.ibv_query_gid_table(self.context, self.ports * self.port.gid_table_size)  # of all ports
         types = {_verbs.IBV_GID_TYPE_ROCE_V1: "RoCE v1", _verbs.IBV_GID_TYPE_ROCE_V2: "RoCE v2"}
         return [Gid(e.gid_index, e.gid, types.get(e.gid_type, "IB")) for e in entries if e.port_num == self.port.number]
@@ -294,7 +292,6 @@ class Nic(Owner):
     @working
     def active_mtu(self) -> int:
         """Path MTU that the port's link carries now, as commands carry it: 1 (256 bytes) to 5 (4096)."""
-        self._resources.check()
         return int(_verbs.ibv_query_port(self.context, self.port.number)["active_mtu"])
 
     def register(self, buffer: Any, *, access: tuple[str, ...] | None = None, shared: bool = False) -> Memory:
@@ -344,7 +341,6 @@ class Nic(Owner):
 
         Each is tried: a doorbell page is taken, mapped for the GPU where there is one, and given back.
         """
-        self._resources.check()
         return doorbell_modes.available(self, placement)
 
     @working

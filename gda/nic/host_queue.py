@@ -144,7 +144,6 @@ class HostQueuePair(Owner):
     @working
     def state(self) -> str:
         """ "RST", "INIT", "RTR", "RTS", "SQD", "SQER" or "ERR", as the kernel answers."""
-        self._resources.check()
         answer: dict[str, Any] = _V.ibv_query_qp(self.raw, _V.IBV_QP_STATE)
         return _STATES[answer["qp_state"]]
 
@@ -165,7 +164,6 @@ class HostQueuePair(Owner):
 
         A refused connect leaves the queue pair in reset, to be tried again.
         """
-        self._resources.check()
         remote = checked_connection(
             remote, qpn=self.qpn, connected_to=self._remote, nic=self.nic,
             options=(options := Options(
@@ -182,7 +180,6 @@ class HostQueuePair(Owner):
     @working
     def reset(self) -> None:
         """Back to reset, as if newly made; what was outstanding is forgotten. Ready to connect again."""
-        self._resources.check()
         _V.ibv_modify_qp(self.raw, _V.IBV_QP_STATE, qp_state=_V.IBV_QPS_RESET)
         self._remote = None
 

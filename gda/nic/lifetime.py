@@ -158,7 +158,7 @@ class Resources:
 
 
 def working(method: Callable[Concatenate[Object, P], T]) -> Callable[Concatenate[Object, P], T]:
-    """A method that the object is not taken away from; raises ClosedError."""
+    """A method that the object is not taken away from; raises ClosedError, so it needs no check() of its own."""
 
     @functools.wraps(method)
     def work(self: Object, /, *args: P.args, **options: P.kwargs) -> T:

@@ -209,7 +209,6 @@ class QueuePair(Visible):
         or does not reach the other side; of all these the NIC hears nothing. On iWARP it only begins to connect
         (both sides must, within half a minute) and of the options takes max_rd_atomic alone; see settle().
         """
-        self._resources.check()
         options = Options(ack_timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic, pkey_index)
         remote = checked_connection(
             remote, qpn=self.qpn, connected_to=self._remote, nic=self.nic, options=options
@@ -230,7 +229,6 @@ class QueuePair(Visible):
 
         Raises UnavailableError, with the reason, when it did not come to it within half a minute, or is over.
         """
-        self._resources.check()
         self._carrier.settle()
 
     def peer(self, remote: ConnectionInfo) -> datagram.Peer:
@@ -271,7 +269,6 @@ class QueuePair(Visible):
     @working
     def context(self) -> dict[str, Any]:
         """The NIC's answer to QUERY_QP, with the PRM's field names (format qpc)."""
-        self._resources.check()
         return self._carrier.context()
 
     @working
@@ -281,7 +278,6 @@ class QueuePair(Visible):
         No kernel may be using the queue. Tickets from before mean nothing afterwards. On iWARP only before connect():
         afterwards it ends there, and raises UnavailableError.
         """
-        self._resources.check()
         self._carrier.reset()
         consumed = 0 if self.is_collapsed else self._completions_written("cq", int(self.read_handle()["cq_consumed"]))
         received = self._arrivals_written()
@@ -300,7 +296,6 @@ class QueuePair(Visible):
     @working
     def to_error(self) -> None:
         """Move to the error state: what is outstanding completes as flushed, and nothing more is sent."""
-        self._resources.check()
         self._carrier.to_error()
 
     # ------------------------------------------------------------------------------------------------ kernel argument

@@ -56,7 +56,6 @@ class Barrier(Signals):
 
         It says nothing of what kernels of this rank still have under way: they flush first (gda_flush_all).
         """
-        self._resources.check()
         limit = seconds("deadline_s", deadline_s, or_zero=False)
         with self.team.naming():
             launch = self._kernels.gda_kernel_barrier.start[1, 1](self.team, self, int(limit * 1e9))

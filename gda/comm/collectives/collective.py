@@ -179,7 +179,6 @@ class Collective(Owner):
         """One launch of a kernel, a block a channel. In front of `arguments` goes the team, behind them signals and
         deadline.
         """
-        self._resources.check()
         if self._failed:
             raise ClosedError(f"this {self._what} has failed before ({self._failed})", "make another, on all ranks")
         deadline_s = seconds("deadline_s", deadline_s, or_zero=False)
